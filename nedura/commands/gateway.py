@@ -1,0 +1,10 @@
+"""Grammar of the `gateway` commands."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+
+def add(commands: argparse._SubParsersAction[Any]) -> None:
+    """Add them to the top-level parser."""

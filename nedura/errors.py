@@ -1,0 +1,201 @@
+"""The error tree: one root, two families (ours and theirs).
+
+::
+
+    NeduraError
+    ├── UsageError              the caller asked for something impossible        exit 2
+    │   └── ProfileError        a profile name or operation that cannot be
+    ├── RefusedError            admission said no, nothing was changed           exit 2
+    ├── ConfigError             a config file that cannot be read or written
+    ├── StoreError              a durable record or store of ours
+    │   ├── RecordMissing       it is not there
+    │   ├── RecordUnreadable    the system would not let us read it (never "empty")
+    │   ├── RecordCorrupt       its bytes make no sense
+    │   ├── UnsafePath          symlink, foreign owner, wrong kind of file
+    │   └── LockTimeout         another process holds the lock
+    ├── FleetError              a runtime or a service manager
+    ├── UpdateError             a stage of an update
+    └── RemoteError             the other side is wrong
+        ├── Unreachable         no answer
+        └── PortalError         an answer that refuses, or that makes no sense
+
+Every error composes its own one-line message and carries the advice a user needs; callers never format text.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "ConfigError",
+    "FleetError",
+    "LockTimeout",
+    "NeduraError",
+    "PortalError",
+    "ProfileError",
+    "RecordCorrupt",
+    "RecordMissing",
+    "RecordUnreadable",
+    "RefusedError",
+    "RemoteError",
+    "StoreError",
+    "Unreachable",
+    "UnsafePath",
+    "UpdateError",
+    "UsageError",
+]
+
+
+class NeduraError(Exception):
+    """Root of everything nedura raises on purpose.
+
+    Attributes:
+        message: one line for people; holds no secret.
+        advice: what to do about it, one line, may be empty.
+        exit_code: what a command exits with when this ends it.
+        code: closed token for machines (`--json`).
+    """
+
+    exit_code: ClassVar[int] = 1
+    code: ClassVar[str] = "error"
+
+    def __init__(self, message: str, *, advice: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.advice = advice
+
+    def diagnostics(self) -> str:
+        """The message and its advice in one line."""
+        return f"{self.message} {self.advice}".strip()
+
+
+class UsageError(NeduraError):
+    """Raised when the caller asked for something that cannot be."""
+
+    exit_code = 2
+    code = "usage"
+
+
+class ProfileError(UsageError):
+    """Raised when a profile name or operation is impossible."""
+
+    code = "profile"
+
+
+class RefusedError(NeduraError):
+    """Raised when admission says no; nothing was changed."""
+
+    exit_code = 2
+    code = "refused"
+
+
+class ConfigError(NeduraError):
+    """Raised when a config file cannot be read, understood or written."""
+
+    code = "config"
+
+
+class StoreError(NeduraError):
+    """Raised when a durable record or store of ours cannot be used."""
+
+    code = "store"
+
+
+class RecordMissing(StoreError):
+    """Raised when a record is not there."""
+
+    code = "record_missing"
+
+
+class RecordUnreadable(StoreError):
+    """Raised when the system would not let us read a record. It is never taken for an empty one."""
+
+    code = "record_unreadable"
+
+
+class RecordCorrupt(StoreError):
+    """Raised when a record's bytes make no sense."""
+
+    code = "record_corrupt"
+
+
+class UnsafePath(StoreError):
+    """Raised when a path is a link, of another kind, or of another owner than it must be."""
+
+    code = "unsafe_path"
+
+
+class LockTimeout(StoreError):
+    """Raised when another process kept a lock for longer than we may wait.
+
+    Attributes:
+        holder: pid of the holder, or None when it could not be told.
+    """
+
+    code = "lock_timeout"
+
+    def __init__(self, what: str, *, holder: int | None, waited: float) -> None:
+        who = f"process {holder}" if holder else "another process"
+        super().__init__(
+            f"{what} is locked: {who} has held it for more than {waited:.0f} s.",
+            advice="Try again when it has finished.",
+        )
+        self.holder = holder
+
+
+class FleetError(NeduraError):
+    """Raised when a runtime or its service manager cannot do what was asked."""
+
+    code = "fleet"
+
+
+class UpdateError(NeduraError):
+    """Raised when a stage of an update cannot be done.
+
+    Attributes:
+        stop_class: closed token for the receipt (facts/update.md 9.2).
+    """
+
+    code = "update"
+
+    def __init__(self, message: str, *, stop_class: str, advice: str = "") -> None:
+        super().__init__(message, advice=advice)
+        self.stop_class = stop_class
+
+
+class RemoteError(NeduraError):
+    """Raised when the other side is wrong."""
+
+    code = "remote"
+
+
+class Unreachable(RemoteError):
+    """Raised when a request got no answer: DNS, refused, TLS, timeout, dropped."""
+
+    code = "unreachable"
+
+
+class PortalError(RemoteError):
+    """Raised when the portal's answer refuses or makes no sense.
+
+    Attributes:
+        status: HTTP status of the answer.
+        error: the answer's own JSON code, `""` when it has none.
+        retry_after: seconds, when the answer names them.
+    """
+
+    code = "portal"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 0,
+        error: str = "",
+        retry_after: float | None = None,
+        advice: str = "",
+    ) -> None:
+        super().__init__(message, advice=advice)
+        self.status = status
+        self.error = error
+        self.retry_after = retry_after

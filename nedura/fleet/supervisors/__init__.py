@@ -1,0 +1,1 @@
+"""Supervisors: one file each behind one small Protocol."""

@@ -1,0 +1,1 @@
+"""Shipped test parts: development portal, fake clock, scripted transport, install builder."""

@@ -1,0 +1,113 @@
+"""Text that came from elsewhere, spoken times, and secrets that do not print themselves."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final, NoReturn
+
+__all__ = ["Secret", "clean", "clean_block", "one_line", "redact", "spoken_wait"]
+
+# C0, DEL, C1, line and paragraph separators, bidi marks and isolates, zero-width, BOM, tag characters, surrogates.
+_HOSTILE: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_BLANKS: Final = re.compile(r"\s+")
+
+
+def clean(value: object, limit: int = 200) -> str:
+    """Make foreign text harmless for one line of any surface: no control, escape or direction characters.
+
+    Args:
+        value: anything; None becomes the empty string.
+        limit: longest result in characters; a cut is marked with an ellipsis.
+    """
+    if value is None:
+        return ""
+    raw = str(value)[: limit * 8]
+    text = _BLANKS.sub(" ", _HOSTILE.sub(" ", _ESCAPES.sub("", raw))).strip()
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+def clean_block(value: object, limit: int = 4000) -> str:
+    """`clean` for text of several lines: each line is cleaned, line ends stay."""
+    lines = [clean(line, limit) for line in re.split(r"\r\n|\r|\n", str(value or "")[:limit])]
+    return "\n".join(lines).strip("\n")
+
+
+def one_line(value: object, limit: int = 500) -> str:
+    """White space collapsed and cut: the form of reasons in receipts (facts/update.md 9.2)."""
+    return clean(value, limit)
+
+
+def spoken_wait(seconds: float) -> str:
+    """A wait as people say it: a few seconds, about a minute, 5 minutes, 2 hours (facts/signin.md 3.3)."""
+    if not math.isfinite(seconds) or seconds <= 15:
+        return "a few seconds"
+    if seconds < 90:
+        return "about a minute"
+    if seconds < 3600:
+        return f"{round(seconds / 60)} minutes"
+    hours = round(seconds / 3600)
+    return "about an hour" if hours == 1 else f"{hours} hours"
+
+
+class Secret:
+    """A value that must not be printed: its repr is masked, and it cannot be serialised by accident."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """The value itself. Only stores and request builders call this."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret('…')"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Secret is not serialisable")
+
+
+_SECRET_FLAG: Final = re.compile(
+    r"(?i)(--(?:[a-z0-9-]*(?:token|api-key|password|secret|authorization|access-key|private-key|session-key)))(=|\s+)(\S+)"
+)
+_SECRET_SHAPES: Final = re.compile(
+    r"eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*"  # JWT
+    r"|\banon_[A-Za-z0-9_-]{6,}"
+    r"|(?i:\bbearer\s+[A-Za-z0-9._~+/=-]{8,})"
+    r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"  # URL userinfo
+    r"|\b\d{8,10}:[A-Za-z0-9_-]{30,}\b"  # Telegram bot token
+)
+_SECRET_PAIR: Final = re.compile(
+    r"(?i)(\b[\w.-]*(?:token|secret|password|passwd|api[_-]?key|authorization|private[_-]?key)[\"']?\s*[:=]\s*[\"']?)"
+    r"([^\s\"',;}{]{6,})"
+)
+
+
+def redact(text: str) -> str:
+    """Mask what looks like a credential: JWTs, our token shapes, URL userinfo, values of secret-named flags and keys.
+
+    A second net behind `Secret`, for log lines, command lines shown to people and debug bundles.
+    """
+    text = _SECRET_FLAG.sub(r"\1\2[redacted]", text)
+    text = _SECRET_SHAPES.sub("[redacted]", text)
+    return _SECRET_PAIR.sub(r"\1[redacted]", text)

@@ -1,0 +1,1 @@
+"""Placeholder doc, replaced by its package's author."""

@@ -1,0 +1,1 @@
+"""Commit: one file per layout."""

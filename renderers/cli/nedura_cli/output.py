@@ -1,0 +1,64 @@
+"""Where every line goes: wire JSON, plain lines or rich text; stdout for results, stderr for remarks."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+import attrs
+
+from nedura.wire import Event, to_json_line
+
+__all__ = ["Output"]
+
+
+@attrs.define
+class Output:
+    """One command's output.
+
+    Attributes:
+        as_json: stdout holds wire JSON lines and nothing else.
+        plain: append-only lines, no redraws, no glyph art.
+        debug: tracebacks are shown.
+    """
+
+    as_json: bool = False
+    plain: bool = False
+    debug: bool = False
+    stdout: TextIO = attrs.field(factory=lambda: sys.stdout)
+    stderr: TextIO = attrs.field(factory=lambda: sys.stderr)
+
+    @property
+    def interactive(self) -> bool:
+        """Whether a person looks at stdout and redraws are welcome."""
+        return (
+            not self.as_json and not self.plain and self.stdout.isatty() and os.environ.get("TERM") != "dumb"
+        )
+
+    def line(self, text: str = "") -> None:
+        """A line of the result for people; nothing under `--json`."""
+        if not self.as_json:
+            self.stdout.write(text + "\n")
+            self.stdout.flush()
+
+    def remark(self, text: str) -> None:
+        """A line beside the result, on stderr."""
+        self.stderr.write(text + "\n")
+        self.stderr.flush()
+
+    def record(self, value: Mapping[str, Any]) -> None:
+        """A result for machines; nothing without `--json`."""
+        if self.as_json:
+            self.stdout.write(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
+            self.stdout.flush()
+
+    def event(self, event: Event) -> None:
+        """An event: its wire form under `--json`, else its terminal copy."""
+        if self.as_json:
+            self.stdout.write(to_json_line(event) + "\n")
+            self.stdout.flush()
+        elif event.copy_terminal:
+            self.line(event.copy_terminal)

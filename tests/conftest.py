@@ -1,0 +1,28 @@
+"""Hostile defaults for every test: its own HOME, no inherited settings, no stray output of the machine's owner."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+_DROP_PREFIXES = ("NEDURA_", "NOUS_", "HERMES_", "GIT_", "PIP_", "UV_", "SSH_", "XDG_", "PYTHON", "NOTIFY_")
+_DROP = (
+    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSLKEYLOGFILE", "INVOCATION_ID",
+    "WATCHDOG_USEC", "ACCESSIBLE", "NO_COLOR", "DISPLAY", "WAYLAND_DISPLAY", "BROWSER", "TMUX", "STY",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test has an own HOME and sees no variable of the person or CI that runs it."""
+    for name in list(os.environ):
+        if name.startswith(_DROP_PREFIXES) or name in _DROP:
+            monkeypatch.delenv(name)
+    home = tmp_path_factory.mktemp("home")
+    home.chmod(0o700)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("LANG", "C.UTF-8")
+    return home
