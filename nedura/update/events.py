@@ -1,0 +1,632 @@
+"""What an update tells: its frame (run, stages, steps, follow-ups, end) and the facts every surface shows.
+
+Stage owners keep events of their own area in `events_<area>.py` with the same shape and an `EVENTS` tuple; `kinds.py` lists those
+modules. The receipt is a fold over the wire form of this stream (architecture.md rule 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, Literal, final
+
+import attrs
+
+from nedura.installs import CodeIdentity
+from nedura.update.run import Candidate
+
+__all__ = [
+    "EVENTS",
+    "AlreadyReported",
+    "Committed",
+    "CompletionStarted",
+    "FollowUp",
+    "InterruptedFound",
+    "Notice",
+    "Outcome",
+    "PlanReady",
+    "Prepared",
+    "Progress",
+    "Skipped",
+    "SnapshotTaken",
+    "Stage",
+    "StageFinished",
+    "StageOutcome",
+    "StageStarted",
+    "StepDone",
+    "TakenBack",
+    "UpdateFinished",
+    "UpdateStarted",
+    "UserAction",
+    "size_text",
+]
+
+Stage = Literal[
+    "admission",
+    "plan",
+    "snapshot",
+    "prepare",
+    "validate",
+    "commit",
+    "deps",
+    "build",
+    "maintenance",
+    "restart",
+    "verify",
+]
+StageOutcome = Literal["success", "failed", "skipped"]
+Outcome = Literal["running", "success", "partial", "failed", "refused", "interrupted"]
+
+STAGE_WORDS: Final[Mapping[str, str]] = {
+    "admission": "Checking this install",
+    "plan": "Looking at the fleet",
+    "snapshot": "Saving a snapshot of every profile",
+    "prepare": "Preparing the new version aside",
+    "validate": "Checking the new version before anything is stopped",
+    "commit": "Switching to the new version",
+    "deps": "Installing dependencies",
+    "build": "Building",
+    "maintenance": "Bringing every profile up to date",
+    "restart": "Restarting the fleet",
+    "verify": "Checking what every member runs",
+}
+FOLLOWUP_WORDS: Final[Mapping[str, str]] = {
+    "dependencies": "installing dependencies",
+    "launchers": "publishing the launchers",
+    "build": "a build",
+    "bytecode": "sweeping old bytecode",
+    "maintenance": "profile maintenance",
+    "profile_sync": "bringing a profile up to date",
+    "config_migration": "a config migration",
+    "completion": "finishing the update",
+    "channel": "adopting the release channel",
+    "gateway_restart": "restarting part of the fleet",
+    "windows_resume": "resuming paused services",
+    "sqlite_runtime": "a safe SQLite runtime",
+}
+FOLLOWUP_PREFIX: Final = "⚠ Update follow-up"
+"""Start of every follow-up's one line; hand-off scripts read the step name in single quotes after it (facts/update.md 9.2)."""
+RETRIED_BY: Final = "retried at the next launch and by the next update"
+
+
+def size_text(size: int) -> str:
+    """Bytes as people read them."""
+    amount = float(size)
+    for unit in ("B", "KB", "MB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} GB"
+
+
+def version_text(code: CodeIdentity) -> str:
+    """Version and short commit of some code."""
+    return (
+        f"{code.code_version or 'unknown version'} ({code.short()})" if code.code_sha else code.code_version
+    )
+
+
+@final
+@attrs.frozen(kw_only=True)
+class UpdateStarted:
+    """A run has begun and its receipt is on disk as `running`.
+
+    Attributes:
+        run_id: id of run and receipt.
+        started_at: ISO UTC.
+        install_id, layout: the install.
+        pid, pid_create_time: the parent process.
+        argv: command line, redacted.
+        initiator: `desktop`, `gateway` or `cli`.
+        correlation_id, action_id: ids of an outside launcher and of a dashboard action, or None.
+        pre_update: the code that was current.
+        receipt: path of the receipt.
+    """
+
+    kind: ClassVar[str] = "update_started"
+    run_id: str
+    started_at: str
+    install_id: str = ""
+    layout: str = "sealed"
+    pid: int = 0
+    pid_create_time: float = 0.0
+    argv: tuple[str, ...] = ()
+    initiator: str = "cli"
+    correlation_id: str | None = None
+    action_id: str | None = None
+    pre_update: CodeIdentity = attrs.field(factory=CodeIdentity)
+    receipt: str = ""
+
+    @property
+    def copy(self) -> str:
+        """Chat form."""
+        return "Updating."
+
+    @property
+    def copy_terminal(self) -> str:
+        """Terminal form."""
+        running = version_text(self.pre_update)
+        return f"Updating install {self.install_id or 'unknown'}" + (f", now {running}." if running else ".")
+
+
+@final
+@attrs.frozen(kw_only=True)
+class InterruptedFound:
+    """An earlier run never closed its receipt and its processes are gone; it is closed as interrupted now."""
+
+    kind: ClassVar[str] = "interrupted_found"
+    run_id: str
+    last_stage: str
+    receipt: str = ""
+
+    @property
+    def copy(self) -> str:
+        """Chat form."""
+        return "An earlier update was interrupted. This one finishes what it left."
+
+    @property
+    def copy_terminal(self) -> str:
+        """Terminal form."""
+        where = f" in stage {self.last_stage}" if self.last_stage else ""
+        return f"The update {self.run_id[:8]} was interrupted{where}. This run finishes what it left owed."
+
+
+@final
+@attrs.frozen(kw_only=True)
+class AlreadyReported:
+    """A run with this id exists; it is reported, not repeated (decision 36)."""
+
+    kind: ClassVar[str] = "already_reported"
+    run_id: str
+    outcome: str
+    receipt: str = ""
+
+    @property
+    def copy(self) -> str:
+        """Chat form."""
+        return "This update was already run; here is how it ended."
+
+    @property
+    def copy_terminal(self) -> str:
+        """Terminal form."""
+        return f"Run {self.run_id} was already made, outcome {self.outcome}: {self.receipt}"
+
+
+@final
+@attrs.frozen(kw_only=True)
+class StageStarted:
+    """A stage has begun."""
+
+    kind: ClassVar[str] = "stage_started"
+    stage: str
+
+    @property
+    def copy(self) -> str:
+        """Chat form."""
+        return STAGE_WORDS.get(self.stage, self.stage) + "."
+
+    @property
+    def copy_terminal(self) -> str:
+        """Terminal form."""
+        return f"→ {STAGE_WORDS.get(self.stage, self.stage)}"
+
+
+@final
+@attrs.frozen(kw_only=True)
+class StageFinished:
+    """A stage has ended.
+
+    Attributes:
+        stage: its name.
+        outcome: how.
+        reason: why it failed or was skipped, one line.
+        facts: numbers and names worth keeping, e.g. `mode`.
+        seconds: how long it took.
+    """
+
+    kind: ClassVar[str] = "stage_finished"
+    stage: str
+    outcome: StageOutcome = "success"
+    reason: str = ""
+    facts: Mapping[str, Any] = attrs.field(factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def copy(self) -> str:
+        """Chat form: only what did not work."""
+        words = STAGE_WORDS.get(self.stage, self.stage).lower()
+        return f"Not done: {words}." if self.outcome == "failed" else ""
+
+    @property
+    def copy_terminal(self) -> str:
+        """Terminal form."""
+        mark = {"success": "✓", "failed": "✗", "skipped": "↷"}[self.outcome]
+        reason = f": {self.reason}" if self.reason else ""
+        return f"{mark} {self.stage}{reason}" + (f" ({self.seconds:.1f} s)" if self.seconds >= 0.05 else "")
+
+
+@final
+@attrs.frozen(kw_only=True)
+class StepDone:
+    """A step inside a stage that the receipt names."""
+
+    kind: ClassVar[str] = "step"
+    name: str
+    ok: bool = True
+    detail: str = ""
+
+    @property
+    def copy(self) -> str:
+        """Chat form: nothing, steps are detail."""
+        return ""
+
+    @property
+    def copy_terminal(self) -> str:
+        """Terminal form."""
+        return f"  {'✓' if self.ok else '✗'} {self.name.replace('_', ' ')}" + (
+            f": {self.detail}" if self.detail else ""
+        )
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Skipped:
+    """Something was left out on purpose; the receipt keeps the reason."""
+
+    kind: ClassVar[str] = "skipped"
+    name: str
+    reason: str
+
+    @property
+    def copy(self) -> str:
+        """Chat form: nothing, it was asked for."""
+        return ""
+
+    @property
+    def copy_terminal(self) -> str:
+        """Terminal form."""
+        return f"  ↷ {self.name.replace('_', ' ')} skipped: {self.reason}"
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Notice:
+    """One line worth showing and logging that changes nothing."""
+
+    kind: ClassVar[str] = "notice"
+    text: str
+    warning: bool = False
+
+    @property
+    def copy(self) -> str:
+        """Chat form: nothing, notices are for the terminal."""
+        return ""
+
+    @property
+    def copy_terminal(self) -> str:
+        """Terminal form."""
+        return f"  {'⚠ ' if self.warning else ''}{self.text}"
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Progress:
+    """How far a long piece of work has come. Never recorded.
+
+    Attributes:
+        stage: the stage it belongs to.
+        label: what is being done.
+        done, total: amounts; total 0 when unknown.
+    """
+
+    kind: ClassVar[str] = "progress"
+    stage: str
+    label: str
+    done: int = 0
+    total: int = 0
+
+    @property
+    def copy(self) -> str:
+        """Chat form: nothing."""
+        return ""
+
+    @property
+    def copy_terminal(self) -> str:
+        """Terminal form: nothing by itself; live views draw it."""
+        return ""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class PlanReady:
+    """The read-only inventory (facts/update.md 3.1) in its wire form.
+
+    Attributes:
+        plan: the plan as the receipt keeps it.
+        summary: one line about the fleet.
+    """
+
+    kind: ClassVar[str] = "plan_ready"
+    plan: Mapping[str, Any]
+    summary: str = ""
+
+    @property
+    def copy(self) -> str:
+        """Chat form."""
+        count = len(self.plan.get("runtimes") or ())
+        return f"Found {count} running member{'' if count == 1 else 's'}."
+
+    @property
+    def copy_terminal(self) -> str:
+        """Terminal form."""
+        return f"  {self.summary}" if self.summary else ""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class SnapshotTaken:
+    """A profile's quick snapshot is complete on disk.
+
+    Attributes:
+        profile: the profile.
+        snapshot_id: folder name under its `state-snapshots/`.
+        files, size: what it holds, bytes.
+        incomplete: paths that could not be captured or were over the cap.
+    """
+
+    kind: ClassVar[str] = "snapshot_taken"
+    profile: str
+    snapshot_id: str
+    files: int = 0
+    size: int = 0
+    incomplete: tuple[str, ...] = ()
+
+    @property
+    def copy(self) -> str:
+        """Chat form: nothing; the stage says it."""
+        return ""
+
+    @property
+    def copy_terminal(self) -> str:
+        """Terminal form."""
+        missing = f", without {', '.join(self.incomplete)}" if self.incomplete else ""
+        return f"  ✓ {self.profile}: {self.snapshot_id} ({self.files} files, {size_text(self.size)}){missing}"
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Prepared:
+    """Last event of prepare: what would become current.
+
+    Attributes:
+        candidate: what was built aside; what is current when nothing changed.
+        changed: False means already up to date (decision 40).
+        commits: how many commits newer, -1 when unknown.
+    """
+
+    kind: ClassVar[str] = "prepared"
+    candidate: Candidate
+    changed: bool
+    commits: int = -1
+
+    @property
+    def copy(self) -> str:
+        """Chat form."""
+        return "The new version is ready." if self.changed else "Already up to date."
+
+    @property
+    def copy_terminal(self) -> str:
+        """Terminal form."""
+        name = version_text(self.candidate.identity)
+        if not self.changed:
+            return f"  Already up to date at {name}."
+        ahead = f", {self.commits} commit{'' if self.commits == 1 else 's'} ahead" if self.commits > 0 else ""
+        return f"  Ready: {name}{ahead}."
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Committed:
+    """The commit point is behind us: from now on nothing fails the update.
+
+    Attributes:
+        before, now: the code before and after the move.
+        branch: what it was updated against.
+    """
+
+    kind: ClassVar[str] = "committed"
+    before: CodeIdentity
+    now: CodeIdentity
+    branch: str = ""
+
+    @property
+    def copy(self) -> str:
+        """Chat form."""
+        return "Switched to the new version."
+
+    @property
+    def copy_terminal(self) -> str:
+        """Terminal form."""
+        drift = f" [{self.branch} @ {self.now.short()}]" if self.branch else ""
+        return f"  {version_text(self.before) or 'nothing'} → {version_text(self.now)}{drift}"
+
+
+@final
+@attrs.frozen(kw_only=True)
+class TakenBack:
+    """The first member failed on the new code; the parent took the pointer back (decision 34).
+
+    Attributes:
+        check: which check of the first member failed.
+        now: the code that is current again.
+        restored: whether that member serves the old code again.
+    """
+
+    kind: ClassVar[str] = "taken_back"
+    check: str
+    now: CodeIdentity
+    restored: bool = True
+
+    @property
+    def copy(self) -> str:
+        """Chat form."""
+        return "The new version did not come up, so the previous one is back."
+
+    @property
+    def copy_terminal(self) -> str:
+        """Terminal form."""
+        member = "" if self.restored else " Its first member is not serving yet."
+        return f"✗ The first member failed ({self.check}). Back on {version_text(self.now)}.{member}"
+
+
+@final
+@attrs.frozen(kw_only=True)
+class CompletionStarted:
+    """New code has taken over; the parent waits."""
+
+    kind: ClassVar[str] = "completion_started"
+    pid: int
+
+    @property
+    def copy(self) -> str:
+        """Chat form: nothing."""
+        return ""
+
+    @property
+    def copy_terminal(self) -> str:
+        """Terminal form."""
+        return f"  New code finishes the update (process {self.pid})."
+
+
+@final
+@attrs.frozen(kw_only=True)
+class FollowUp:
+    """A step after the commit point failed; it stays owed and is retried.
+
+    Attributes:
+        step: closed name (facts/update.md 9.2).
+        reason: one line, at most 500 characters.
+        retried_by: what tries it again.
+    """
+
+    kind: ClassVar[str] = "follow_up"
+    step: str
+    reason: str
+    retried_by: str = RETRIED_BY
+
+    @property
+    def copy(self) -> str:
+        """Chat form."""
+        return f"Still to do: {FOLLOWUP_WORDS.get(self.step, self.step)}. It will be tried again."
+
+    @property
+    def copy_terminal(self) -> str:
+        """Terminal form: ONE line."""
+        return f"{FOLLOWUP_PREFIX} '{self.step}': {self.reason} ({self.retried_by})"
+
+
+@final
+@attrs.frozen(kw_only=True)
+class UserAction:
+    """Something only the user can finish; the run ends `partial`."""
+
+    kind: ClassVar[str] = "user_action"
+    step: str
+    reason: str
+
+    @property
+    def copy(self) -> str:
+        """Chat form."""
+        return "Local changes could not be carried over; they are kept and wait for you."
+
+    @property
+    def copy_terminal(self) -> str:
+        """Terminal form."""
+        return f"⚠ Yours to do ({self.step}): {self.reason}"
+
+
+@final
+@attrs.frozen(kw_only=True)
+class UpdateFinished:
+    """Last event of every run.
+
+    Attributes:
+        run_id, outcome, exit_code: how it ended.
+        finished_at: ISO UTC.
+        stop_reason, stop_class: why, when it did not just succeed.
+        followups: steps that stay owed.
+        receipt: path of the receipt, empty when none could be written.
+        changed: whether the code moved and stayed moved.
+        now: the code that is current.
+    """
+
+    kind: ClassVar[str] = "update_finished"
+    run_id: str
+    outcome: str
+    exit_code: int
+    finished_at: str = ""
+    stop_reason: str = ""
+    stop_class: str = ""
+    followups: tuple[str, ...] = ()
+    receipt: str = ""
+    changed: bool = False
+    now: CodeIdentity = attrs.field(factory=CodeIdentity)
+
+    @property
+    def copy(self) -> str:
+        """Chat form."""
+        match self.outcome:
+            case "success" if self.followups:
+                return "Updated. Some steps are still to do and will be tried again."
+            case "success":
+                return "Updated." if self.changed else "Already up to date."
+            case "partial":
+                return "Updated, but your local changes wait for you."
+            case "interrupted":
+                return "The update was interrupted. The next one finishes what it left."
+            case "refused":
+                return "This update was refused; nothing was changed."
+            case _:
+                return "The update failed; nothing was changed."
+
+    @property
+    def copy_terminal(self) -> str:
+        """Terminal form."""
+        name = version_text(self.now)
+        reason = f" {self.stop_reason}" if self.stop_reason else ""
+        owed = f" Owed: {', '.join(self.followups)}." if self.followups else ""
+        match self.outcome:
+            case "success" if self.changed:
+                return f"✓ Updated to {name}.{owed}"
+            case "success":
+                return f"✓ Already up to date{f' at {name}' if name else ''}.{owed}"
+            case "partial":
+                return f"⚠ Updated to {name}, but something waits for you.{reason}{owed}"
+            case "interrupted":
+                return f"✗ Interrupted.{reason} The next update finishes what is owed."
+            case "refused":
+                return f"✗ Refused.{reason}"
+            case _:
+                return f"✗ Failed.{reason}"
+
+
+EVENTS: Final[tuple[type[Any], ...]] = (
+    UpdateStarted,
+    InterruptedFound,
+    AlreadyReported,
+    StageStarted,
+    StageFinished,
+    StepDone,
+    Skipped,
+    Notice,
+    Progress,
+    PlanReady,
+    SnapshotTaken,
+    Prepared,
+    Committed,
+    TakenBack,
+    CompletionStarted,
+    FollowUp,
+    UserAction,
+    UpdateFinished,
+)
+"""Every kind of this module."""

@@ -1,0 +1,18 @@
+"""Which event classes this version can read back from the wire."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import Any, Final
+
+__all__ = ["AREAS", "known_kinds"]
+
+AREAS: Final = ("nedura.update.events",)
+"""Modules with an `EVENTS` tuple. An area with events of its own adds its module here."""
+
+
+@functools.cache
+def known_kinds() -> dict[str, type[Any]]:
+    """Kind -> class over all areas."""
+    return {cls.kind: cls for area in AREAS for cls in importlib.import_module(area).EVENTS}
