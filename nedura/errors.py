@@ -17,6 +17,7 @@
     ├── UpdateError             a stage of an update
     └── RemoteError             the other side is wrong
         ├── Unreachable         no answer
+        │   └── UntrustedServer its certificate is not believed
         └── PortalError         an answer that refuses, or that makes no sense
 
 Every error composes its own one-line message and carries the advice a user needs; callers never format text.
@@ -41,6 +42,7 @@ __all__ = [
     "StoreError",
     "Unreachable",
     "UnsafePath",
+    "UntrustedServer",
     "UpdateError",
     "UsageError",
 ]
@@ -173,6 +175,12 @@ class Unreachable(RemoteError):
     """Raised when a request got no answer: DNS, refused, TLS, timeout, dropped."""
 
     code = "unreachable"
+
+
+class UntrustedServer(Unreachable):
+    """Raised when a server's certificate is not believed: final, a later attempt cannot help."""
+
+    code = "untrusted_server"
 
 
 class PortalError(RemoteError):

@@ -1,0 +1,475 @@
+"""The one place that speaks HTTP: clients, proxies, limits of size and time, no redirects, and logs without secrets.
+
+`open_client` gives a small `Client`; tests hand it a transport (`nedura.testing.http`). Every request has one deadline for everything
+from the look-up to the last byte, and an answer may be at most 1 MiB after decoding (threats.md 8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json as _json
+import logging
+import os
+import platform
+import ssl
+import time
+import zlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
+
+import attrs
+import httpx
+
+from nedura._version import __version__
+from nedura.errors import ConfigError, PortalError, Unreachable, UntrustedServer
+from nedura.text import Secret, clean, redact
+from nedura.trust import Trust, resolve_trust
+from nedura.urls import is_loopback, origin_of
+
+__all__ = [
+    "MAX_BODY",
+    "Answer",
+    "Client",
+    "Trust",
+    "open_client",
+    "proxies_from",
+    "resolve_trust",
+    "user_agent",
+]
+
+MAX_BODY: Final = 1024 * 1024
+"""Largest decoded answer in bytes."""
+
+TEXT_KEPT: Final = 200
+"""How much of a foreign answer may end up in a message, in characters, cleaned."""
+
+DEFAULT_DEADLINE: Final = 15.0
+"""Seconds for one request (facts/signin.md 1)."""
+
+log = logging.getLogger("nedura.http")
+
+Json = Any
+SecretText = str | Secret
+
+
+@attrs.frozen(kw_only=True)
+class Answer:
+    """One complete answer.
+
+    Attributes:
+        status: HTTP status.
+        headers: lower-case name -> value; repeated headers are joined with a comma.
+        body: the decoded JSON, None when the body is no JSON.
+        text: at most 200 cleaned, redacted characters of the body, for messages.
+        received_at: unix seconds at which the last byte was there.
+    """
+
+    status: int
+    headers: Mapping[str, str] = attrs.field(factory=dict)
+    body: Json = attrs.field(default=None, repr=False)
+    text: str = attrs.field(default="", repr=False)
+    received_at: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether the status is 2xx."""
+        return 200 <= self.status < 300
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """The body when it is a JSON object, else an empty one."""
+        return self.body if isinstance(self.body, Mapping) else {}
+
+    @property
+    def error(self) -> str:
+        """The answer's own error code, cleaned; empty when it has none."""
+        code = self.fields.get("error")
+        return clean(code, 80) if isinstance(code, str) else ""
+
+
+def user_agent(product: str = "nedura", surface: str = "") -> str:
+    """Product, version, surface, platform and machine (facts/signin.md 1.7)."""
+    inside = "; ".join(part for part in (surface, platform.system().lower(), platform.machine()) if part)
+    return f"{product}/{__version__} ({inside})"
+
+
+def _reveal(value: SecretText) -> str:
+    return value.reveal() if isinstance(value, Secret) else value
+
+
+def _revealed(value: Any) -> Any:
+    match value:
+        case Secret():
+            return value.reveal()
+        case Mapping():
+            return {key: _revealed(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_revealed(item) for item in value]
+        case _:
+            return value
+
+
+class Client:
+    """A bounded HTTP client. Made by `open_client`.
+
+    Args:
+        session: the httpx client to send with.
+        timeout: default deadline of one request in seconds.
+    """
+
+    def __init__(self, session: httpx.AsyncClient, *, timeout: float = DEFAULT_DEADLINE) -> None:
+        self._session = session
+        self._timeout = timeout
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, SecretText] | None = None,
+        form: Mapping[str, SecretText] | None = None,
+        json: Json = None,
+        bearer: Secret | None = None,
+        deadline_s: float | None = None,
+        max_bytes: int = MAX_BODY,
+    ) -> Answer:
+        """Send one request and read its whole answer.
+
+        Args:
+            method: HTTP method.
+            url: https, or http to this machine.
+            headers: extra headers; secrets are wrapped.
+            form: form fields; the empty string counts as left out (RFC 8628 3.1).
+            json: JSON body; secrets inside it are wrapped.
+            bearer: access token.
+            deadline_s: seconds for everything; None means the client's default.
+            max_bytes: largest decoded body.
+
+        Raises:
+            Unreachable: no whole answer came before the deadline.
+            UntrustedServer: the server's certificate is not believed.
+            PortalError: a redirect (never followed), or an answer that is too large.
+            ConfigError: the URL may not be used.
+        """
+        request = self._build(method, url, headers, form, json, bearer)
+        budget = self._timeout if deadline_s is None else deadline_s
+        start = time.monotonic()
+        log.debug("> %s %s fields=%s", method, _place(url), sorted(form or json or ()))
+        try:
+            async with asyncio.timeout(budget):
+                answer = await self._exchange(request, max_bytes)
+        except TimeoutError as error:
+            raise self._lost(url, f"no answer within {budget:g} s", start) from error
+        except httpx.TimeoutException as error:
+            raise self._lost(url, "no answer in time", start) from error
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+            raise self._failed(url, error, start) from error
+        _log_answer(answer, start)
+        if 300 <= answer.status < 400:
+            raise PortalError(
+                f"{_host(url)} wants to send the request somewhere else; that is never followed.",
+                status=answer.status,
+                error="redirect",
+            )
+        return answer
+
+    def _build(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, SecretText] | None,
+        form: Mapping[str, SecretText] | None,
+        json: Json,
+        bearer: Secret | None,
+    ) -> httpx.Request:
+        _check(url)
+        sent = {"accept": "application/json", "accept-encoding": "identity"}
+        sent |= {name: _reveal(value) for name, value in (headers or {}).items()}
+        if bearer is not None:
+            sent["authorization"] = f"Bearer {bearer.reveal()}"
+        content: bytes | None = None
+        if form is not None:
+            sent["content-type"] = "application/x-www-form-urlencoded"
+            content = urlencode({k: _reveal(v) for k, v in form.items() if _reveal(v)}).encode()
+        elif json is not None:
+            sent["content-type"] = "application/json"
+            content = _json.dumps(_revealed(json)).encode()
+        try:
+            return self._session.build_request(method, url, headers=sent, content=content)
+        except (httpx.InvalidURL, ValueError, UnicodeError) as error:  # e.g. a header value with a line end
+            raise ConfigError("The request could not be built from these values.") from error
+
+    async def _exchange(self, request: httpx.Request, max_bytes: int) -> Answer:
+        response = await self._session.send(request, stream=True)
+        try:
+            data = await _read(response, max_bytes)
+        finally:
+            await response.aclose()
+        return Answer(
+            status=response.status_code,
+            headers={name.lower(): value for name, value in response.headers.items()},
+            body=_decode(data),
+            text=redact(clean(data[:4096].decode("utf-8", "replace"), TEXT_KEPT)),
+            received_at=time.time(),
+        )
+
+    @asynccontextmanager
+    async def lines(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, SecretText] | None = None,
+        json: Json = None,
+        bearer: Secret | None = None,
+        deadline_s: float | None = None,
+        idle_s: float = 120.0,
+        max_line: int = MAX_BODY,
+    ) -> AsyncIterator[AsyncIterator[str] | Answer]:
+        """Stream an answer line by line: the value is an iterator of lines, or an `Answer` when the status is not 2xx.
+
+        Args:
+            method: as for `request`, like url, headers, json and bearer.
+            url: https, or http to this machine.
+            headers: extra headers.
+            json: JSON body.
+            bearer: access token.
+            deadline_s: seconds until the head of the answer.
+            idle_s: longest silence between two chunks.
+            max_line: longest line in bytes.
+
+        Raises:
+            Unreachable, UntrustedServer, PortalError, ConfigError: as `request`; the iterator raises Unreachable too.
+        """
+        request = self._build(method, url, headers, None, json, bearer)
+        request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), idle_s)
+        budget = self._timeout if deadline_s is None else deadline_s
+        start = time.monotonic()
+        try:
+            async with asyncio.timeout(budget):
+                response = await self._session.send(request, stream=True)
+        except TimeoutError as error:
+            raise self._lost(url, f"no answer within {budget:g} s", start) from error
+        except (httpx.HTTPError, OSError, ValueError) as error:
+            raise self._failed(url, error, start) from error
+        try:
+            if response.is_success:
+                yield self._lines(url, response, max_line, start)
+            else:
+                yield await self._refusal(url, response, budget, start)
+        finally:
+            await response.aclose()
+
+    async def _refusal(self, url: str, response: httpx.Response, budget: float, start: float) -> Answer:
+        try:
+            async with asyncio.timeout(budget):
+                data = await _read(response, MAX_BODY)
+        except TimeoutError as error:
+            raise self._lost(url, "the answer did not end", start) from error
+        except (httpx.HTTPError, OSError) as error:
+            raise self._failed(url, error, start) from error
+        text = redact(clean(data[:4096].decode("utf-8", "replace"), TEXT_KEPT))
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        return Answer(status=response.status_code, headers=headers, body=_decode(data), text=text)
+
+    async def _lines(
+        self, url: str, response: httpx.Response, max_line: int, start: float
+    ) -> AsyncIterator[str]:
+        pending = b""
+        try:
+            async for chunk in response.aiter_raw():
+                *whole, pending = (pending + chunk).split(b"\n")
+                for line in whole:
+                    yield line.decode("utf-8", "replace").rstrip("\r")
+                if len(pending) > max_line:
+                    raise PortalError(f"{_host(url)} sent a line that is too long.", error="too_large")
+        except (httpx.HTTPError, OSError) as error:
+            raise self._failed(url, error, start) from error
+        if pending:
+            yield pending.decode("utf-8", "replace")
+
+    def _lost(self, url: str, why: str, start: float) -> Unreachable:
+        log.debug("< %s: %s after %.0f ms", _place(url), why, (time.monotonic() - start) * 1000)
+        return Unreachable(
+            f"{_host(url)} could not be reached: {why}.", advice="Check the network and try again."
+        )
+
+    def _failed(self, url: str, error: Exception, start: float) -> Unreachable:
+        certificate = _certificate_problem(error)
+        if certificate is None:
+            return self._lost(url, _reason(error), start)
+        log.debug("< %s: certificate not believed: %s", _place(url), certificate)
+        return UntrustedServer(
+            f"The certificate of {_host(url)} is not trusted: {certificate}.",
+            advice="Behind a company proxy, set NEDURA_CA_BUNDLE (or --ca-bundle) to its CA file.",
+        )
+
+
+def _check(url: str) -> None:
+    if origin_of(url) is None:
+        raise ConfigError(
+            f"{redact(clean(url))} is not an address that can be used: https is needed, except on this machine."
+        )
+
+
+def _host(url: str) -> str:
+    return clean(urlsplit(url).netloc, 100)
+
+
+def _place(url: str) -> str:
+    parts = urlsplit(url)
+    return clean(f"{parts.scheme}://{parts.netloc}{parts.path}", 300)
+
+
+def _log_answer(answer: Answer, start: float) -> None:
+    if log.isEnabledFor(logging.DEBUG):
+        names = [clean(name, 40) for name in list(answer.fields)[:30]]
+        elapsed = (time.monotonic() - start) * 1000
+        log.debug("< %d in %.0f ms error=%s fields=%s", answer.status, elapsed, redact(answer.error), names)
+
+
+def _reason(error: Exception) -> str:
+    match error:
+        case httpx.ConnectError():
+            return "no connection"
+        case httpx.ProxyError():
+            return "the proxy refused"
+        case httpx.RemoteProtocolError():
+            return "the connection broke"
+        case _:
+            return "the connection failed"
+
+
+def _certificate_problem(error: BaseException | None) -> str | None:
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return clean(error.verify_message, 100) or "verification failed"
+        if isinstance(error, ssl.SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return "verification failed"
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return clean(str(error).partition("failed: ")[2].partition(" (")[0], 100) or "verification failed"
+        error = error.__cause__ or error.__context__
+    return None
+
+
+async def _read(response: httpx.Response, limit: int) -> bytes:
+    """The decoded body, at most `limit` bytes; compressed answers are inflated step by step, never past the limit."""
+    encoding = response.headers.get("content-encoding", "").strip().lower()
+    inflate = None
+    if encoding in ("gzip", "x-gzip", "deflate"):
+        inflate = zlib.decompressobj(wbits=47)  # gzip or zlib, told apart by its head
+    elif encoding not in ("", "identity"):
+        raise PortalError(
+            "The answer is packed in a way that was not asked for.", status=response.status_code
+        )
+    data = bytearray()
+    async for chunk in response.aiter_raw():
+        try:
+            data += inflate.decompress(chunk, limit + 1 - len(data)) if inflate else chunk
+        except zlib.error as error:
+            raise PortalError("The answer is damaged.", status=response.status_code) from error
+        if len(data) > limit:
+            raise PortalError(
+                "The answer is larger than it may be.", status=response.status_code, error="too_large"
+            )
+    return bytes(data)
+
+
+def _decode(data: bytes) -> Json:
+    try:
+        return _json.loads(data.decode("utf-8-sig"), parse_constant=lambda _: None)
+    except (ValueError, RecursionError):
+        return None
+
+
+def proxies_from(environ: Mapping[str, str]) -> tuple[Mapping[str, str], tuple[str, ...]]:
+    """Proxies of the environment: scheme -> proxy URL, and the hosts that go without.
+
+    Lower case wins over upper case; HTTP_PROXY in capitals is ignored under CGI, where a request could set it.
+    """
+    found: dict[str, str] = {}
+    for scheme in ("http", "https", "all"):
+        value = environ.get(f"{scheme}_proxy", "").strip()
+        if not value and not (scheme == "http" and "REQUEST_METHOD" in environ):
+            value = environ.get(f"{scheme.upper()}_PROXY", "").strip()
+        if value:
+            found[scheme] = value if "://" in value else f"http://{value}"
+    without = environ.get("no_proxy", "") or environ.get("NO_PROXY", "")
+    return found, tuple(host.strip().lower() for host in without.split(",") if host.strip())
+
+
+class _Router(httpx.AsyncBaseTransport):
+    """Picks the direct or the proxy transport by the host of each request."""
+
+    def __init__(self, context: ssl.SSLContext, environ: Mapping[str, str]) -> None:
+        limits = httpx.Limits(max_connections=20, max_keepalive_connections=5, keepalive_expiry=30)
+        self._context, self._limits = context, limits
+        self._proxies, self._without = proxies_from(environ)
+        self._open: dict[str, httpx.AsyncBaseTransport] = {}
+
+    def _proxy(self, url: httpx.URL) -> str:
+        host = url.host.lower()
+        if is_loopback(host) or any(_matches(host, url.port, entry) for entry in self._without):
+            return ""
+        return self._proxies.get(url.scheme) or self._proxies.get("all", "")
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        proxy = self._proxy(request.url)
+        if proxy not in self._open:
+            try:
+                self._open[proxy] = httpx.AsyncHTTPTransport(
+                    verify=self._context, proxy=proxy or None, limits=self._limits, trust_env=False
+                )
+            except (ImportError, ValueError, httpx.InvalidURL) as error:
+                raise httpx.ProxyError("this kind of proxy is not supported") from error
+        return await self._open[proxy].handle_async_request(request)
+
+    async def aclose(self) -> None:
+        for transport in self._open.values():
+            await transport.aclose()
+
+
+def _matches(host: str, port: int | None, entry: str) -> bool:
+    name, _, named_port = entry.partition(":") if entry.count(":") == 1 else (entry, "", "")
+    if named_port and named_port != str(port or 443):
+        return False
+    name = name.removeprefix("*").removeprefix(".")
+    return entry == "*" or host == name or (bool(name) and host.endswith(f".{name}"))
+
+
+@asynccontextmanager
+async def open_client(
+    trust: Trust | None = None,
+    *,
+    timeout: float = DEFAULT_DEADLINE,
+    transport: httpx.AsyncBaseTransport | None = None,
+    environ: Mapping[str, str] | None = None,
+    agent: str = "",
+) -> AsyncIterator[Client]:
+    """Open a client for a few requests; close it before you yield anything to a caller.
+
+    Args:
+        trust: what to believe; None resolves it from the environment.
+        timeout: default deadline of a request in seconds.
+        transport: stands in for the network in tests.
+        environ: where proxies are named; None means the real environment.
+        agent: User-Agent; empty means nedura's own.
+
+    Raises:
+        ConfigError: the certificate file cannot be used.
+    """
+    environ = os.environ if environ is None else environ
+    trust = resolve_trust(environ=environ) if trust is None else trust
+    if transport is None:
+        transport = _Router(await asyncio.to_thread(trust.context), environ)
+    limits = httpx.Timeout(None)  # one deadline for everything is ours, see Client.request
+    async with httpx.AsyncClient(
+        transport=transport,
+        timeout=limits,
+        follow_redirects=False,
+        trust_env=False,
+        headers={"user-agent": agent or user_agent()},
+    ) as session:
+        yield Client(session, timeout=timeout)
