@@ -9,21 +9,56 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NoReturn
 
+from nedura.errors import UsageError
+from nedura.top_options import TOP_OPTIONS
 
-__all__ = ["GROUPS", "build_parser", "subparser", "value_flags"]
+__all__ = [
+    "GROUPS",
+    "Parser",
+    "build_parser",
+    "each_parser",
+    "flags_with_value",
+    "own_flags",
+    "subparser",
+    "value_flags",
+]
 
 GROUPS: Final = ("update", "auth", "gateway", "fleet", "profile", "config", "skin", "system")
 """Modules of this package, in the order of `--help`."""
+
+_EVERYWHERE: Final = ("--plain", "--debug")
+"""Options that are taken in any position."""
 
 
 class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are one line that says what to do, exit 2."""
 
-    def error(self, message: str) -> None:  # type: ignore[override]
-        """Print one line and exit 2."""
-        self.exit(2, f"{self.prog}: {message}. See: {self.prog} --help\n")
+    def error(self, message: str) -> NoReturn:
+        """Raise it as our own error; the border of the command prints one line.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(f"{message}.".replace("\n", " "), advice=f"See: {self.prog} --help")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(
+                action, _did_you_mean(str(value), [str(item) for item in action.choices])
+            )
+
+
+def _did_you_mean(word: str, choices: Sequence[str]) -> str:
+    import difflib  # only an error pays for it
+
+    shown = word.encode("ascii", "replace").decode()[:60]
+    near = difflib.get_close_matches(word.lower(), choices, n=1, cutoff=0.6)
+    if near:
+        return f"there is no {shown!r}; did you mean {near[0]!r}?"
+    return f"there is no {shown!r}; there are {', '.join(choices)}"
 
 
 def build_parser(prog: str = "nedura") -> Parser:
@@ -38,35 +73,46 @@ def build_parser(prog: str = "nedura") -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "-V", "--version", action="store_true", help="print the version (-v: install, generation, launcher)"
-    )
-    parser.add_argument("-v", "--verbose", action="count", default=0, help="say more")
-    parser.add_argument("-p", "--profile", metavar="NAME", help="profile to use (in any position)")
-    parser.add_argument("-m", "--model", metavar="ID", help="model for this session")
-    parser.add_argument("--provider", metavar="NAME", help="provider for this session")
-    parser.add_argument("--reasoning", metavar="LEVEL", help="reasoning effort for this session")
-    parser.add_argument("-z", "--oneshot", metavar="TEXT", help="send one message, print the answer, exit")
-    parser.add_argument(
-        "-c", "--continue", dest="resume", nargs="?", const="", metavar="SESSION", help="continue a session"
-    )
-    parser.add_argument(
-        "--plain", action="store_true", help="append-only output for screen readers (or ACCESSIBLE=1)"
-    )
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    for flags, how in TOP_OPTIONS:
+        parser.add_argument(*flags, **how)  # type: ignore[arg-type]
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=Parser)
     for group in GROUPS:
         importlib.import_module(f"nedura.commands.{group}").add(commands)
+    for path, each in each_parser(parser):
+        if path:
+            _finish(each)
     return parser
+
+
+def _finish(parser: argparse.ArgumentParser) -> None:
+    """What every subcommand has in common."""
+    parser.allow_abbrev = False
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    taken = own_options(parser)
+    for flag in _EVERYWHERE:
+        if flag not in taken:
+            parser.add_argument(flag, action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+
+
+def _choices(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
+
+
+def each_parser(
+    parser: argparse.ArgumentParser, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], argparse.ArgumentParser]]:
+    """Every parser of the grammar with the words that lead to it, the top one first."""
+    yield path, parser
+    for name, inner in _choices(parser).items():
+        yield from each_parser(inner, (*path, name))
 
 
 def subparser(parser: argparse.ArgumentParser, name: str) -> argparse.ArgumentParser | None:
     """The parser of a subcommand; None when there is none of that name."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            found = action.choices.get(name)
-            return found if isinstance(found, argparse.ArgumentParser) else None
-    return None
+    return _choices(parser).get(name)
 
 
 @functools.cache
@@ -80,3 +126,31 @@ def flags_with_value(parser: argparse.ArgumentParser) -> frozenset[str]:
     return frozenset(
         flag for action in parser._actions if action.nargs != 0 for flag in action.option_strings
     )
+
+
+def own_options(parser: argparse.ArgumentParser) -> frozenset[str]:
+    """Every option string that a parser defines."""
+    return frozenset(flag for action in parser._actions for flag in action.option_strings)
+
+
+def own_flags(tokens: Sequence[str]) -> frozenset[str] | None:
+    """Option strings that the subcommand at the head of `tokens`, and those below it, define themselves; None when it is no command.
+
+    A command that takes the rest of the line as its own arguments owns every option.
+    """
+    parser: argparse.ArgumentParser | None = subparser(build_parser(), tokens[0])
+    if parser is None:
+        return None
+    found: frozenset[str] = frozenset()
+    words = iter(token for token in tokens[1:] if not token.startswith("-"))
+    while parser is not None:
+        if any(
+            action.nargs in (argparse.REMAINDER, argparse.PARSER) and not _choices(parser)
+            for action in parser._actions
+        ):
+            return None
+        found |= own_options(parser)
+        inner = _choices(parser)
+        word = next(words, None) if inner else None
+        parser = inner.get(word) if word is not None else None
+    return found

@@ -1,60 +1,144 @@
-"""Entry point of the command. Nothing of nedura is imported before the profile is known."""
+"""Entry point of the command. The profile is known before anything that reads a home is imported."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import argparse
+
+    from nedura.errors import NeduraError
     from nedura_cli.output import Output
 
-Handler = Callable[["argparse.Namespace", "Output"], int]  # type: ignore[name-defined]  # noqa: F821
+    Handler = Callable[[argparse.Namespace, Output], int]
+
+__all__ = ["main"]
+
+_VERSION = (["--version"], ["-V"])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+    """Run one command and return its exit code: 0 done, 1 failed, 2 refused or wrong usage, 130 interrupted."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    if argv in (["--version"], ["-V"]):
+    if argv in _VERSION:
         from nedura._version import __version__
 
         sys.stdout.write(f"nedura {__version__}\n")
         return 0
-    return _run(argv)
+    _harden_streams()
+    try:
+        return _run(argv)
+    except KeyboardInterrupt:
+        sys.stderr.write("\nnedura: interrupted.\n")
+        return 130
+    except BrokenPipeError:  # the reader of a pipe went away; nothing is left to say, and nobody to say it to
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _harden_streams() -> None:
+    """A character that the terminal's encoding lacks becomes a question mark, never an exception."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")
+
+
+def _subcommand_flags(tokens: Sequence[str]) -> frozenset[str] | None:
+    from nedura.commands import own_flags
+
+    return own_flags(tokens)
 
 
 def _run(argv: list[str]) -> int:
-    from nedura.commands import build_parser
     from nedura.errors import NeduraError
+
+    try:
+        argv = _choose_home(argv)
+        return _dispatch(argv)
+    except NeduraError as error:
+        if "--debug" in argv:
+            raise
+        return _report(argv, error)
+    except Exception as error:  # the border of the command: no traceback reaches a person
+        if "--debug" in argv:
+            raise
+        return _report(argv, _unexpected(error))
+
+
+def _choose_home(argv: list[str]) -> list[str]:
+    from nedura.profile_flag import select
+
+    selection = select(argv, os.environ, _subcommand_flags)
+    os.environ["NEDURA_HOME"] = str(selection.home)
+    return selection.argv
+
+
+def _dispatch(argv: list[str]) -> int:
+    from nedura.commands import build_parser
     from nedura_cli.output import Output
 
-    args = build_parser().parse_args(argv)
+    parser = build_parser()
+    args = parser.parse_args(argv)
     output = Output(
         as_json=bool(getattr(args, "json", False)),
         plain=args.plain or os.environ.get("ACCESSIBLE") == "1",
         debug=args.debug,
     )
-    handler_name = getattr(args, "handler", None)
-    if handler_name is None:
-        build_parser().print_help()
+    if args.version:
+        return _load("nedura_cli.version:show")(args, output)
+    handler = getattr(args, "handler", None)
+    if handler is None and args.command is not None:
+        _group_help(parser, argv)
+        return 2
+    if handler is None:
+        parser.print_help()
         return 0
-    module, _, function = handler_name.partition(":")
-    try:
-        handler: Handler = getattr(importlib.import_module(module), function)
-        return handler(args, output)
-    except NeduraError as error:
-        if output.debug:
-            raise
-        output.record(
-            {"kind": "error", "code": error.code, "copy": error.message, "copy_terminal": error.diagnostics()}
-        )
-        output.remark(f"nedura: {error.diagnostics()}")
-        return error.exit_code
-    except KeyboardInterrupt:
-        output.remark("nedura: interrupted.")
-        return 130
+    return _load(handler)(args, output)
+
+
+def _load(name: str) -> Handler:
+    import importlib
+
+    module, _, function = name.partition(":")
+    handler: Handler = getattr(importlib.import_module(module), function)
+    return handler
+
+
+def _group_help(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    """A group without its verb: the group's own help, on stderr."""
+    from nedura.commands import subparser
+
+    inner: argparse.ArgumentParser | None = parser
+    for word in (token for token in argv if not token.startswith("-")):
+        found = subparser(inner, word) if inner is not None else None
+        inner = found if found is not None else inner
+    (inner or parser).print_help(sys.stderr)
+
+
+def _unexpected(error: Exception) -> NeduraError:
+    from nedura.errors import NeduraError
+    from nedura.text import clean, redact
+
+    reason = redact(clean(error, 200))
+    return NeduraError(
+        f"unexpected {type(error).__name__}{': ' if reason else ''}{reason}.",
+        advice="Run it again with --debug to see where.",
+    )
+
+
+def _report(argv: list[str], error: NeduraError) -> int:
+    from nedura_cli.output import Output
+
+    output = Output(as_json="--json" in argv)
+    output.record(
+        {"kind": "error", "code": error.code, "copy": error.message, "copy_terminal": error.diagnostics()}
+    )
+    output.remark(f"nedura: {error.diagnostics()}")
+    return error.exit_code
 
 
 if __name__ == "__main__":
