@@ -1,0 +1,244 @@
+"""Profiles: fully isolated homes below one root, and what may be done with them.
+
+Every verb goes through one name rule (facts/runtime.md 6.1), works below the root whatever profile is active (decision 2), builds aside
+and publishes by one rename, and holds one lock of the root while it does.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from nedura.config import edit_config, read_config
+from nedura.errors import ConfigError, ProfileError, StoreError
+from nedura.homes import DEFAULT_PROFILE, PROFILE_NAME, home_for_profile, profiles_root
+from nedura.locks import locked
+from nedura.profile_flag import normal_name, sticky_profile
+from nedura.records import fsync_folder, make_folder, remove, write_bytes
+from nedura.text import clean
+
+__all__ = [
+    "FOLDERS",
+    "RESERVED",
+    "Profile",
+    "Stray",
+    "check_name",
+    "create_profile",
+    "find_profile",
+    "list_profiles",
+    "profiles_lock",
+    "publish",
+    "stray_profiles",
+    "tombstone",
+]
+
+FOLDERS: Final = ("memories", "sessions", "skills", "skins", "logs", "plans", "workspace", "cron", "home")
+RESERVED: Final = frozenset({"nedura", "default", "test", "tmp", "root", "sudo"})
+"""Names that no new profile gets; a folder that has one already still works."""
+
+_TOMBSTONES: Final = ".deleted"
+_ENV_HEADER: Final = b"# Secrets of this profile, NAME=value. Readable by you alone.\n"
+_SOUL: Final = b"# Who you are\n"
+
+
+@attrs.frozen(kw_only=True)
+class Profile:
+    """One profile.
+
+    Attributes:
+        name: `default` for the root.
+        home: its home.
+        sticky: commands without a flag use it.
+    """
+
+    name: str
+    home: Path
+    sticky: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Stray:
+    """Something in the profiles folder that is no profile (C161). Named once, never touched.
+
+    Attributes:
+        name: file name, cleaned.
+        reason: why it does not count.
+    """
+
+    name: str
+    reason: str
+
+
+def check_name(text: str, *, new: bool = False) -> str:
+    """The normal form of a profile name.
+
+    Args:
+        text: as a person typed it.
+        new: also refuse names that no new profile may get.
+
+    Raises:
+        ProfileError: it is no name.
+    """
+    name = normal_name(text)
+    if not PROFILE_NAME.match(name):
+        raise ProfileError(
+            f"{clean(text, 70)!r} is no profile name.",
+            advice="Use 1 to 64 of a-z, 0-9, _ and -, a letter or digit first.",
+        )
+    if new and name in RESERVED:
+        raise ProfileError(f"The name {name!r} is reserved.", advice="Choose another name.")
+    return name
+
+
+def _entries(root: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(profiles_root(root)) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise StoreError(f"{profiles_root(root)} cannot be read: {error.strerror}.") from error
+
+
+def _flaw(entry: os.DirEntry[str], root: Path) -> str:
+    """Why an entry of the profiles folder is no profile; empty when it is one."""
+    if entry.name == DEFAULT_PROFILE:
+        return "the default profile is the root itself"
+    if not PROFILE_NAME.match(entry.name):
+        return "not a profile name"
+    if not entry.is_dir():
+        return "a dangling link" if entry.is_symlink() else "not a folder"
+    if tombstone(root, entry.name).exists():
+        return "deleted"
+    return ""
+
+
+def list_profiles(root: Path) -> tuple[Profile, ...]:
+    """Every profile of a root, the default first, then by name. Strange things beside them are left out.
+
+    Raises:
+        StoreError: the folder cannot be read.
+    """
+    sticky = sticky_profile(root)
+    named = [entry.name for entry in _entries(root) if not _flaw(entry, root)]
+    return (
+        Profile(name=DEFAULT_PROFILE, home=root, sticky=not sticky),
+        *(Profile(name=name, home=home_for_profile(root, name), sticky=name == sticky) for name in named),
+    )
+
+
+def stray_profiles(root: Path) -> tuple[Stray, ...]:
+    """What lies in the profiles folder and is no profile; our own hidden folders are not mentioned.
+
+    Raises:
+        StoreError: the folder cannot be read.
+    """
+    entries = [(entry, _flaw(entry, root)) for entry in _entries(root) if not entry.name.startswith(".")]
+    return tuple(Stray(name=clean(entry.name, 80), reason=flaw) for entry, flaw in entries if flaw)
+
+
+def find_profile(root: Path, text: str) -> Profile:
+    """A profile by name.
+
+    Raises:
+        ProfileError: there is none of that name.
+    """
+    name = check_name(text)
+    for profile in list_profiles(root):
+        if profile.name == name:
+            return profile
+    raise ProfileError(f"There is no profile {name!r}.", advice="See: nedura profile list")
+
+
+def tombstone(root: Path, name: str) -> Path:
+    """The mark of a deleted profile: while it stands nobody makes that home again."""
+    return profiles_root(root) / _TOMBSTONES / name
+
+
+@contextmanager
+def profiles_lock(root: Path) -> Iterator[None]:
+    """One profile operation of a root at a time.
+
+    Raises:
+        LockTimeout: another one runs.
+    """
+    folder = make_folder(profiles_root(root))
+    with locked(folder / ".lock", what="the list of profiles"):
+        yield
+
+
+def publish(root: Path, name: str, build: Callable[[Path], None]) -> Profile:
+    """Build a profile's home aside and make it appear whole, by one rename.
+
+    Args:
+        root: the root home.
+        name: a checked name.
+        build: fills the hidden folder it is given.
+
+    Raises:
+        ProfileError: there is one of that name already.
+        StoreError: it cannot be built; nothing of it stays.
+    """
+    target = home_for_profile(root, name)
+    with profiles_lock(root):
+        if os.path.lexists(target):
+            raise ProfileError(f"There is a profile {name!r} already.", advice="Choose another name.")
+        staging = profiles_root(root) / f".{name}.staging-{os.getpid()}"
+        shutil.rmtree(staging, ignore_errors=True)
+        try:
+            build(make_folder(staging))
+            os.rename(staging, target)
+            fsync_folder(target.parent)
+        except OSError as error:
+            raise StoreError(f"The profile {name!r} cannot be made: {error.strerror}.") from error
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+        remove(tombstone(root, name))
+    return Profile(name=name, home=target)
+
+
+def create_profile(root: Path, text: str, *, model_from: Path | None = None) -> Profile:
+    """Make a new profile.
+
+    Args:
+        root: the root home.
+        text: its name.
+        model_from: home whose `model` settings it starts with; default the root.
+
+    Raises:
+        ProfileError: the name is impossible, reserved or taken.
+        StoreError: it cannot be made; nothing of it stays.
+    """
+    name = check_name(text, new=True)
+    source = root if model_from is None else model_from
+
+    def build(home: Path) -> None:
+        fill(home)
+        _copy_model(source, home)
+
+    return publish(root, name, build)
+
+
+def fill(home: Path) -> None:
+    """The folders and files that every profile has; what is there stays."""
+    for folder in FOLDERS:
+        make_folder(home / folder)
+    for name, content in ((".env", _ENV_HEADER), ("SOUL.md", _SOUL)):
+        if not os.path.lexists(home / name):
+            write_bytes(home / name, content)
+
+
+def _copy_model(source: Path, home: Path) -> None:
+    """Only the model block: everything else of a profile is its own."""
+    try:
+        block = read_config(source).get("model")
+    except ConfigError:
+        return  # a new profile does not fail because the old one's config is broken
+    if block is not None:
+        edit_config(home, lambda content: content.__setitem__("model", block))
