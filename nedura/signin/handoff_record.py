@@ -1,0 +1,190 @@
+"""Where hand-off records live: `<home>/guest_handoff.json`, 0600, under a leaf lock (decision 10).
+
+Lock order: profile auth -> shared auth -> hand-off. Whoever holds the hand-off lock takes no other.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from nedura.clock import iso, parse_iso
+from nedura.errors import RecordCorrupt, RecordMissing
+from nedura.locks import locked
+from nedura.records import make_folder, read_bytes, read_json, write_bytes, write_json
+from nedura.signin.handoff_rules import Record, State, note, pruned, record_id
+from nedura.signin.identity import Entry, is_guest
+from nedura.signin.tokens import fingerprint, subject_of
+from nedura.text import Secret, clean
+
+__all__ = ["LOCK_TIMEOUT", "HandoffStore", "note_replacement"]
+
+LOCK_TIMEOUT: Final = 5.0
+"""Seconds to wait for the leaf lock; it is only ever held for one small write."""
+
+SCHEMA: Final = 1
+
+log = logging.getLogger("nedura.signin.handoff")
+
+
+class HandoffStore:
+    """The records of one profile.
+
+    Args:
+        home: the profile's home.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.path = home / "guest_handoff.json"
+        self.lock_path = home / "guest_handoff.lock"
+        self.sender_path = home / "guest_handoff.sender.lock"
+        """Held by the one run that sends records of this profile, whatever the clocks say."""
+
+    def read(self) -> tuple[Record, ...]:
+        """Every record, oldest change first.
+
+        Raises:
+            RecordUnreadable, RecordCorrupt, UnsafePath: they cannot be told; never "none".
+        """
+        try:
+            document = read_json(self.path)
+        except RecordMissing:
+            return ()
+        return _records(document)
+
+    def change(self, decide: Callable[[tuple[Record, ...]], tuple[Record, ...]]) -> tuple[Record, ...]:
+        """Read, decide and write under the lock; nothing is written when nothing changes. Blocks for at most `LOCK_TIMEOUT`.
+
+        Raises:
+            LockTimeout, StoreError: the records stay as they were.
+        """
+        with locked(self.lock_path, LOCK_TIMEOUT, "the hand-off record"):
+            before = self.read()
+            after = pruned(decide(before))
+            if after != before:
+                write_json(self.path, {"_schema": SCHEMA, "records": [_row(record) for record in after]})
+        return after
+
+    def set_aside(self) -> Path:
+        """Keep damaged records under another name, so that new ones can be written.
+
+        Raises:
+            StoreError: they cannot be copied; they stay where they are.
+        """
+        data = read_bytes(self.path)
+        number = next(
+            n for n in range(1, 10_000) if not (self.home / f"guest_handoff.json.corrupt.{n}").exists()
+        )
+        kept = self.home / f"guest_handoff.json.corrupt.{number}"
+        write_bytes(kept, data)
+        write_json(self.path, {"_schema": SCHEMA, "records": []})
+        return kept
+
+
+def note_replacement(home: Path, *, old: Entry | None, new: Entry | None, now: float) -> bool:
+    """Write the pending record when an account is about to take the place of a free-tier identity.
+
+    Called by the two lowest write seams under their own locks and before their write. Sends nothing and never raises: a sign-in
+    is worth more than a hand-off. Both seams seeing one replacement make one record.
+
+    Args:
+        home: the profile's home.
+        old: the entry in place.
+        new: the entry that replaces it.
+        now: unix seconds.
+
+    Returns:
+        Whether a record was written.
+    """
+    try:
+        return _note(home, old, new, now)
+    except Exception as error:  # the border that keeps a hand-off from breaking a sign-in
+        log.warning("the hand-off could not be noted: %s", clean(error, 200))
+        return False
+
+
+def _note(home: Path, old: Entry | None, new: Entry | None, now: float) -> bool:
+    token = old.get("anon_token") if old and is_guest(old) else None
+    if not isinstance(token, str) or not token or not new or is_guest(new):
+        return False
+    account = subject_of(new.get("access_token"))
+    written = False
+
+    def decide(records: tuple[Record, ...]) -> tuple[Record, ...]:
+        nonlocal written
+        known = next((record for record in records if record.id == record_id(token)), None)
+        fresh = note(
+            known,
+            token=token,
+            portal=_text(old, "portal_base_url"),
+            guest=_text(old, "user_id"),
+            account=account,
+            now=now,
+        )
+        written = fresh is not None
+        return records if fresh is None else (*(r for r in records if r is not known), fresh)
+
+    make_folder(home)
+    store = HandoffStore(home)
+    try:
+        store.change(decide)
+    except RecordCorrupt:
+        log.warning("damaged hand-off records were kept as %s", store.set_aside().name)
+        store.change(decide)
+    if written:
+        log.info("hand-off noted: credential %s for account %s", fingerprint(token), fingerprint(account))
+    return written
+
+
+def _text(entry: Mapping[str, Any] | None, name: str) -> str:
+    value = (entry or {}).get(name)
+    return value if isinstance(value, str) else ""
+
+
+_TIMES: Final = ("next_attempt_at", "scheduled_at", "created_at", "updated_at")
+_KNOWN: Final = frozenset(field.name for field in attrs.fields(Record)) - {"extra"}
+
+
+def _row(record: Record) -> dict[str, Any]:
+    row = {name: getattr(record, name) for name in sorted(_KNOWN)}
+    row |= {name: iso(row[name]) for name in _TIMES}
+    row["state"] = record.state.value
+    row["token"] = record.token.reveal() if record.token else None
+    row["moved"], row["reconnect"] = list(record.moved), list(record.reconnect)
+    return {**record.extra, **row}
+
+
+def _records(document: object) -> tuple[Record, ...]:
+    rows = document.get("records") if isinstance(document, Mapping) else None
+    if not isinstance(rows, list):
+        raise RecordCorrupt("The hand-off record has an unknown shape.")
+    try:
+        return tuple(_record(row) for row in rows)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RecordCorrupt("The hand-off record has an unknown shape.") from error
+
+
+def _record(row: Mapping[str, Any]) -> Record:
+    token = row.get("token")
+    return Record(
+        id=str(row["id"]),
+        token=Secret(token) if isinstance(token, str) and token else None,
+        portal_base_url=_text(row, "portal_base_url"),
+        guest_user_id=_text(row, "guest_user_id"),
+        account_sub=_text(row, "account_sub"),
+        state=State(row["state"]),
+        attempts=int(row["attempts"]),
+        **{name: parse_iso(str(row.get(name, ""))) or 0.0 for name in _TIMES},
+        moved=tuple(str(name) for name in row.get("moved") or ()),
+        reconnect=tuple(str(name) for name in row.get("reconnect") or ()),
+        connectors_known=bool(row.get("connectors_known")),
+        probably_moved=bool(row.get("probably_moved")),
+        cohort_carried=bool(row.get("cohort_carried")),
+        last_code=_text(row, "last_code"),
+        extra={name: value for name, value in row.items() if name not in _KNOWN},
+    )
