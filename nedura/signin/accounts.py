@@ -1,0 +1,487 @@
+"""The stores on disk: `auth.json` of a profile and the shared store of its root (facts/signin.md 2).
+
+Lock order: profile auth lock, then the lock of the store an entry was read from, then the shared lock. Both write seams (the profile
+store and the shared store) tell the hand-off about a free tier that an account replaces, under these locks, before anything is written.
+
+Everything here blocks (locks up to 15 s, fsync): async code calls it in a thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import attrs
+
+from nedura.errors import RecordCorrupt, RecordMissing, StoreError
+from nedura.homes import profile_name, root_home
+from nedura.locks import locked
+from nedura.product import NEDURA, Product
+from nedura.records import make_folder, parse_json, read_bytes, write_json
+from nedura.signin.authfile import (
+    check_document,
+    differs,
+    empty_document,
+    entry_of,
+    with_entry,
+    without_entry,
+)
+from nedura.signin.identity import Entry, Kind, identity_key, is_guest, kind_of, quarantined
+from nedura.signin.shared import SharedWrite, after_drop, after_write, held_of, newest_for
+from nedura.signin.tokens import email_of, fingerprint, subject_of
+from nedura.text import clean
+
+__all__ = ["AccountStore", "AuthState", "NoteReplacement", "Saved", "Transaction"]
+
+LOCK_TIMEOUT: Final = 15.0
+"""Seconds that a lock is waited for."""
+
+MAX_STORE: Final = 4 * 1024 * 1024
+"""Largest store in bytes."""
+
+log = logging.getLogger("nedura.signin")
+
+
+class NoteReplacement(Protocol):
+    """Hears of a value that is about to be replaced; writes a pending hand-off at most and never raises."""
+
+    def __call__(self, home: Path, *, old: Entry | None, new: Entry, now: float) -> None:
+        """Called under the auth locks, before the new value reaches the disk."""
+        ...
+
+
+def _note(home: Path, *, old: Entry | None, new: Entry, now: float) -> None:
+    from nedura.signin.handoff_record import note_replacement
+
+    note_replacement(home, old=old, new=new, now=now)
+
+
+@attrs.frozen(kw_only=True)
+class AuthState:
+    """One look at the stores.
+
+    Attributes:
+        home: the profile's home.
+        document: its auth.json.
+        entry: the Nous entry in force: its own, else the root profile's.
+        source: the auth.json that the entry was read from.
+        shared: the shared store's document, None when there is none or it makes no sense.
+        damaged: the auth.json is there but makes no sense; a writer puts it aside first.
+        shared_damaged: the shared store is there but makes no sense; a sign-in puts it aside first.
+        shared_problem: why the shared store could not be used; empty when it could.
+    """
+
+    home: Path
+    document: Mapping[str, Any] = attrs.field(factory=empty_document, repr=False)
+    entry: Entry | None = attrs.field(default=None, repr=False)
+    source: Path
+    shared: Entry | None = attrs.field(default=None, repr=False)
+    damaged: bool = False
+    shared_damaged: bool = False
+    shared_problem: str = ""
+
+    @property
+    def inherited(self) -> bool:
+        """Whether the entry is the root profile's."""
+        return self.entry is not None and self.source.parent != self.home
+
+    @property
+    def subject(self) -> str:
+        """The account's `sub`; empty for anything but an account."""
+        return "" if is_guest(self.entry) else subject_of((self.entry or {}).get("access_token"))
+
+    @property
+    def email(self) -> str:
+        """The account's address as its token says; may be empty."""
+        return "" if is_guest(self.entry) else email_of((self.entry or {}).get("access_token"))
+
+    @property
+    def held(self) -> Entry | None:
+        """The identity that the root holds."""
+        return held_of(self.shared)
+
+    @property
+    def newest(self) -> Entry | None:
+        """The newest token set of this account in the shared store; None when it holds none."""
+        return newest_for(self.shared, self.subject)
+
+    def kind(self, now: float) -> Kind:
+        """What the entry in force is."""
+        return kind_of(self.entry, now)
+
+
+@attrs.frozen(kw_only=True)
+class Saved:
+    """What a write did.
+
+    Attributes:
+        changed: whether the profile's store was written.
+        set_aside: where a damaged store was put; None when it was sound.
+        shared_problem: why the shared store was not written; empty when nothing failed.
+    """
+
+    changed: bool = True
+    set_aside: Path | None = None
+    shared_problem: str = ""
+
+
+def _read(path: Path) -> Mapping[str, Any] | None:
+    """The decoded store, None when there is none.
+
+    Raises:
+        RecordUnreadable, UnsafePath: never taken for an empty store (#75206).
+        RecordCorrupt: its bytes make no sense.
+    """
+    try:
+        data = read_bytes(path, MAX_STORE)
+    except RecordMissing:
+        return None
+    return check_document(parse_json(data, clean(path.name)), clean(path.name))
+
+
+class AccountStore:
+    """The account stores of one profile.
+
+    Args:
+        home: the profile's home.
+        environ: real environment; names the shared folder and the native home.
+        product: names.
+        note: hears of replaced values; the default is the guest hand-off.
+        lock_timeout: seconds to wait for a lock.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        environ: Mapping[str, str] | None = None,
+        product: Product = NEDURA,
+        note: NoteReplacement = _note,
+        lock_timeout: float = LOCK_TIMEOUT,
+    ) -> None:
+        environ = os.environ if environ is None else environ
+        self.home = home
+        self.root = root_home(home, environ)
+        named = product.setting(environ, "SHARED_AUTH_DIR")
+        self.shared_folder = Path(os.path.expanduser(named)) if named else self.root / "shared"
+        self.lock_timeout = lock_timeout
+        self.note = note
+
+    @property
+    def path(self) -> Path:
+        """The profile's auth.json."""
+        return self.home / "auth.json"
+
+    @property
+    def root_path(self) -> Path:
+        """The root profile's auth.json, which a named profile without its own login reads."""
+        return self.root / "auth.json"
+
+    @property
+    def shared_path(self) -> Path:
+        """The shared store."""
+        return self.shared_folder / "nous_auth.json"
+
+    @property
+    def shared_lock(self) -> Path:
+        """Its lock."""
+        return self.shared_folder / "nous_auth.lock"
+
+    def read(self) -> AuthState:
+        """Look at the stores without any lock: each file is whole because it is only ever replaced.
+
+        Raises:
+            RecordUnreadable, UnsafePath: a store that cannot be read is an error, never an empty one.
+        """
+        damaged = False
+        try:
+            document = _read(self.path) or empty_document()
+        except RecordCorrupt:
+            document, damaged = empty_document(), True
+        entry, source = entry_of(document), self.path
+        if entry is None and not damaged and self.home != self.root:
+            try:
+                inherited = entry_of(_read(self.root_path) or {})
+            except RecordCorrupt:
+                inherited = None
+            if inherited is not None:
+                entry, source = inherited, self.root_path
+        shared, shared_damaged, problem = self._read_shared()
+        return AuthState(
+            home=self.home,
+            document=document,
+            entry=entry,
+            source=source,
+            shared=shared,
+            damaged=damaged,
+            shared_damaged=shared_damaged,
+            shared_problem=problem,
+        )
+
+    def _read_shared(self) -> tuple[Entry | None, bool, str]:
+        try:
+            value = parse_json(read_bytes(self.shared_path, MAX_STORE), "The shared store")
+        except RecordMissing:
+            return None, False, ""
+        except StoreError as error:
+            return None, isinstance(error, RecordCorrupt), error.message
+        return (
+            (value, False, "")
+            if isinstance(value, Mapping)
+            else (None, True, "The shared store makes no sense.")
+        )
+
+    @contextmanager
+    def transaction(self, timeout: float | None = None) -> Iterator[Transaction]:
+        """Hold the profile's lock, the lock of the store its entry comes from, and the shared lock; then look again.
+
+        Blocks the thread, at most `timeout` seconds a lock. Never `await` inside it.
+
+        Raises:
+            LockTimeout: somebody else kept a lock.
+            StoreError: a store or lock cannot be used.
+        """
+        timeout = self.lock_timeout if timeout is None else timeout
+        make_folder(self.home)
+        _tighten(self.home)
+        make_folder(self.shared_folder)
+        with ExitStack() as stack:
+            name = clean(profile_name(self.home, self.root), 80)
+            stack.enter_context(
+                locked(self.home / "auth.lock", timeout, f"The account store of profile {name}")
+            )
+            state = self.read()
+            if state.inherited:
+                stack.enter_context(
+                    locked(self.root / "auth.lock", timeout, "The account store of the default profile")
+                )
+            stack.enter_context(locked(self.shared_lock, timeout, "The shared account store"))
+            yield Transaction(self, self.read())
+
+    def save_account(
+        self, entry: Entry, *, renewal: bool, now: float, label: str = "", priority: int | None = None
+    ) -> Saved:
+        """Save an account in one transaction.
+
+        Args:
+            entry: the account (`identity.account_entry`).
+            renewal: False when a person signed in, True for a refresh.
+            now: unix seconds.
+            label: name of the login.
+            priority: its order among several.
+
+        Raises:
+            StoreError: it could not be saved; the stores are as they were.
+        """
+        with self.transaction() as transaction:
+            return transaction.save_account(entry, renewal=renewal, now=now, label=label, priority=priority)
+
+    def save_guest(self, entry: Entry, *, renewal: bool, now: float) -> Saved:
+        """Save a free-tier identity in one transaction; `renewal` is False for a mint, True for a re-exchange.
+
+        Raises:
+            StoreError: it could not be saved.
+        """
+        with self.transaction() as transaction:
+            return transaction.save_guest(entry, renewal=renewal, now=now)
+
+
+class Transaction:
+    """The stores under their locks. Made by `AccountStore.transaction`.
+
+    Attributes:
+        state: what the stores hold now; renewed by each write.
+    """
+
+    def __init__(self, store: AccountStore, state: AuthState) -> None:
+        self._store = store
+        self.state = state
+
+    def save_account(
+        self, entry: Entry, *, renewal: bool, now: float, label: str = "", priority: int | None = None
+    ) -> Saved:
+        """Write an account. A refresh goes back to the store it was read from (#56361), a sign-in to the profile.
+
+        Raises:
+            StoreError: the profile's store could not be written; it is as it was.
+        """
+        clean_entry = {name: value for name, value in entry.items() if name != "last_auth_error"}
+        return self._save(
+            clean_entry, renewal=renewal, now=now, activate=not renewal, label=label, priority=priority
+        )
+
+    def save_guest(self, entry: Entry, *, renewal: bool, now: float) -> Saved:
+        """Write a free-tier identity; a mint never makes it the active provider.
+
+        Raises:
+            StoreError: the profile's store could not be written.
+        """
+        return self._save(entry, renewal=renewal, now=now, activate=False)
+
+    def quarantine(self, *, code: str, message: str, reason: str, now: float) -> Saved:
+        """Strip a dead account of its tokens here, in the shared store and in the pool, and keep the cause.
+
+        Raises:
+            StoreError: the store could not be written.
+        """
+        entry = self.state.entry or {}
+        for name in ("access_token", "refresh_token"):
+            if isinstance(entry.get(name), str) and entry[name]:
+                log.warning("sign-in ended (%s): %s %s", clean(code, 60), name, fingerprint(entry[name]))
+        dead = quarantined(entry, code=code, message=clean(message), reason=reason, now=now)
+        self._write_profile(dead, now, activate=False, at_source=True)
+        problem = self._write_shared(after_drop(self.state.shared, entry, now))
+        self._refresh()
+        return Saved(shared_problem=problem)
+
+    def forget(self, now: float) -> Saved:
+        """Sign this profile out: its entry, its pool row and, when it is the held or renewed identity, the shared copy.
+
+        Raises:
+            StoreError: the store could not be written.
+        """
+        entry = entry_of(self.state.document)
+        aside = self._set_aside()
+        changed = entry is not None or aside is not None
+        if changed:
+            write_json(self._store.path, without_entry(self.state.document, now))
+        problem = self._write_shared(after_drop(self.state.shared, entry, now)) if entry else ""
+        self._refresh()
+        return Saved(changed=changed, set_aside=aside, shared_problem=problem)
+
+    def adopt(self, entry: Entry, now: float) -> Saved:
+        """Take the root's identity into this profile; the shared store already holds it and stays as it is.
+
+        Raises:
+            StoreError: the profile's store could not be written.
+        """
+        old = entry_of(self.state.document)
+        self._store.note(self._store.home, old=old, new=entry, now=now)
+        aside = self._write_profile(entry, now, activate=not is_guest(entry))
+        self._refresh()
+        return Saved(set_aside=aside)
+
+    def edit(self, change: Callable[[dict[str, Any]], None], now: float) -> None:
+        """Change other parts of the profile's auth.json.
+
+        Raises:
+            StoreError: it could not be written.
+        """
+        self._set_aside()
+        document = {**self.state.document}
+        change(document)
+        write_json(self._store.path, check_document(document, "auth.json"))
+        self._refresh()
+
+    def _save(
+        self,
+        entry: Entry,
+        *,
+        renewal: bool,
+        now: float,
+        activate: bool,
+        label: str = "",
+        priority: int | None = None,
+    ) -> Saved:
+        store = self._store
+        shared = after_write(self.state.shared, entry, renewal=renewal, now=now)
+        inherited = self.state.entry if self.state.inherited else None
+        at_source = renewal and inherited is not None and identity_key(inherited) == identity_key(entry)
+        old = inherited if at_source else entry_of(self.state.document)
+        target = store.root if at_source else store.home
+        # Both seams speak before anything is written: a crash then leaves a harmless record, never a lost one.
+        store.note(target, old=old, new=entry, now=now)
+        if shared.replaced is not None:
+            store.note(store.home, old=shared.replaced, new=entry, now=now)
+        changed = activate or differs(old, entry) or bool(label)
+        aside = None
+        if changed:
+            aside = self._write_profile(
+                entry, now, activate=activate, at_source=at_source, label=label, priority=priority
+            )
+        problem = self._write_shared(shared)
+        self._refresh()
+        return Saved(changed=changed, set_aside=aside, shared_problem=problem)
+
+    def _write_profile(
+        self,
+        entry: Entry,
+        now: float,
+        *,
+        activate: bool,
+        at_source: bool = False,
+        label: str = "",
+        priority: int | None = None,
+    ) -> Path | None:
+        store, document = self._store, self.state.document
+        path = store.path
+        if at_source and self.state.inherited:
+            path, document = store.root_path, _read(store.root_path) or empty_document()
+        aside = self._set_aside() if path == store.path else None
+        write_json(path, with_entry(document, entry, now, activate=activate, label=label, priority=priority))
+        return aside
+
+    def _set_aside(self) -> Path | None:
+        return set_aside(self._store.path) if self.state.damaged else None
+
+    def _write_shared(self, write: SharedWrite) -> str:
+        """Write the shared store; a failure is told, never fatal: this profile's own login stands (facts/signin.md 2.4)."""
+        if write.document is None:
+            return ""
+        path = self._store.shared_path
+        if self.state.shared_problem and not self.state.shared_damaged:
+            log.warning("shared account store: %s", self.state.shared_problem)
+            return self.state.shared_problem  # unreadable is never replaced
+        try:
+            if self.state.shared_damaged:
+                set_aside(path)
+            write_json(path, write.document, sort_keys=True)
+        except StoreError as error:
+            log.warning("shared account store: %s", error.message)
+            return error.message
+        return ""
+
+    def _refresh(self) -> None:
+        self.state = self._store.read()
+
+
+def set_aside(path: Path) -> Path:
+    """Move a damaged store to the next free `<name>.corrupt[.N]`, private; its bytes are never lost, also on a full disk.
+
+    Raises:
+        StoreError: it could not be moved; nothing may be written over it then.
+    """
+    for number in range(1000):
+        target = path.with_name(f"{path.name}.corrupt" + (f".{number}" if number else ""))
+        if os.path.lexists(target):
+            continue
+        try:
+            if stat.S_ISREG(os.lstat(path).st_mode):
+                os.chmod(path, 0o600)
+            os.rename(path, target)
+        except OSError as error:
+            raise StoreError(
+                f"{clean(path)} is damaged and cannot be put aside: {error.strerror}.",
+                advice="Move it away by hand.",
+            ) from error
+        log.warning("%s was damaged and is kept as %s", clean(path), clean(target.name))
+        return target
+    raise StoreError(
+        f"{clean(path)} is damaged and there are too many copies beside it.", advice="Move them away."
+    )
+
+
+def _tighten(home: Path) -> None:
+    """A home that holds credentials is for its owner alone; a folder that is somebody's user folder or a checkout stays."""
+    try:
+        info = os.stat(home)
+        shared = home == Path(home.anchor) or home == Path.home() or (home / ".git").exists()
+        if info.st_uid == os.geteuid() and info.st_mode & 0o077 and not shared:
+            os.chmod(home, 0o700)
+    except OSError as error:
+        log.warning("%s cannot be made private: %s", clean(home), error.strerror)
