@@ -30,6 +30,7 @@ from nedura.records import read_json
 __all__ = [
     "CodeIdentity",
     "InstallPaths",
+    "checkout_head",
     "find_installs",
     "generation_of",
     "install_id_for",
@@ -194,7 +195,7 @@ def sealed_install_of(path: Path) -> InstallPaths | None:
     return InstallPaths(generation.parents[3], generation.parents[1].name)
 
 
-def _checkout_sha(folder: Path) -> str:
+def checkout_head(folder: Path) -> str:
     """HEAD of a checkout without running git: its `.git/config` may run programs (threats.md 1)."""
     try:
         git_dir = folder / ".git"
@@ -255,5 +256,5 @@ def running_code(anchor: Path | None = None) -> CodeIdentity:
     if checkout is None:
         return CodeIdentity(code_version=__version__)
     return CodeIdentity(
-        install_id=install_id_for(checkout), code_sha=_checkout_sha(checkout), code_version=__version__
+        install_id=install_id_for(checkout), code_sha=checkout_head(checkout), code_version=__version__
     )

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         UserAction,
     )
     from nedura.update.kinds import known_kinds
+    from nedura.update.install import install
     from nedura.update.options import UpdateOptions
     from nedura.update.run import Candidate, Run
 
@@ -61,6 +62,7 @@ _EXPORTS = {
     "Candidate": "nedura.update.run",
     "Run": "nedura.update.run",
     "UpdateOptions": "nedura.update.options",
+    "install": "nedura.update.install",
     "known_kinds": "nedura.update.kinds",
 }
 
@@ -86,6 +88,7 @@ __all__ = [
     "UpdateOptions",
     "UpdateStarted",
     "UserAction",
+    "install",
     "known_kinds",
 ]
 

@@ -55,7 +55,7 @@ def test_files_are_written_in_one_place(path: Path) -> None:
                            and m not in ("b",) for m in modes), f"{path}:{call.lineno} opens for writing"  # fmt: skip
 
 
-SIGNALLERS = {"nedura/fleet/signals.py"}
+SIGNALLERS = {"nedura/fleet/signals.py", "nedura/update/bounded.py"}
 
 
 @pytest.mark.parametrize("path", python_files(*PACKAGES), ids=lambda path: str(path.relative_to(ROOT)))

@@ -1,0 +1,95 @@
+"""Who else could swap a folder under us: judged before anything is built in it (threats.md 3)."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from nedura.errors import RefusedError
+from nedura.text import clean
+
+__all__ = ["check_home_place", "check_parents", "check_private"]
+
+Stat = Callable[[Path], os.stat_result]
+
+
+def _existing(path: Path) -> Path:
+    """The nearest folder that is there."""
+    while not path.exists():
+        path = path.parent
+    return path
+
+
+def _complaint(folder: Path, info: os.stat_result, me: int, child: os.stat_result | None) -> str:
+    """What is wrong with one folder; empty when nothing is."""
+    name = clean(str(folder), 300)
+    if info.st_uid not in (0, me):
+        return f"{name} belongs to user {info.st_uid}"
+    if not info.st_mode & 0o022:
+        return ""
+    if info.st_mode & stat.S_ISVTX and child is not None and child.st_uid == me:
+        return ""  # sticky: nobody else can rename or remove our folder in it
+    return f"{name} can be written by other users"
+
+
+def check_parents(path: Path, *, me: int | None = None, look: Stat = os.stat) -> None:
+    """Refuse a place that somebody else could swap: each folder up to `/` must be ours or root's and not writable by others.
+
+    A sticky folder (such as /tmp) is accepted when what lies in it is ours and not writable by others.
+
+    Raises:
+        RefusedError: names the first bad folder and what to do.
+    """
+    me = os.geteuid() if me is None else me
+    real = Path(os.path.realpath(_existing(path)))
+    child: os.stat_result | None = None
+    for folder in (real, *real.parents):
+        info = look(folder)
+        complaint = _complaint(folder, info, me, child)
+        if complaint:
+            raise RefusedError(
+                f"{complaint}, so {clean(str(path), 300)} is no safe place.",
+                advice=f"Run: chmod go-w {clean(str(folder), 300)}  (or choose another folder)",
+            )
+        child = info
+
+
+def check_home_place(home: Path, *, me: int | None = None, look: Stat = os.stat) -> None:
+    """`check_parents` of a root home, and the home itself must be ours: root never works in another user's home (decision 53).
+
+    Raises:
+        RefusedError: it is not.
+    """
+    me = os.geteuid() if me is None else me
+    if home.exists():
+        owner = look(home).st_uid
+        if owner != me:
+            who = f"user {owner}"
+            raise RefusedError(
+                f"{clean(str(home), 300)} belongs to {who}.",
+                advice=f"Run it as that user: sudo -u '#{owner}' ...",
+            )
+    check_parents(home, me=me, look=look)
+
+
+def check_private(folder: Path, *, me: int | None = None, look: Stat = os.stat) -> None:
+    """Refuse a source that others can write to. Below a folder that only we can enter, modes do not matter.
+
+    Raises:
+        RefusedError: names the first bad folder and what to do.
+    """
+    me = os.geteuid() if me is None else me
+    real = Path(os.path.realpath(folder))
+    for parent in real.parents:
+        info = look(parent)
+        if info.st_uid == me and not info.st_mode & 0o077:
+            return
+    if look(real).st_uid != me:
+        owner = look(real).st_uid
+        raise RefusedError(
+            f"{clean(str(real), 300)} belongs to user {owner}.",
+            advice=f"Run it as that user: sudo -u '#{owner}' ...",
+        )
+    check_parents(real, me=me, look=look)

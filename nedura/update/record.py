@@ -1,0 +1,73 @@
+"""`install.json`: who owns an install, where it is fetched from, how it runs."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import attrs
+
+from nedura.errors import RecordCorrupt
+from nedura.installs import InstallPaths
+from nedura.records import read_json, write_json
+
+__all__ = ["InstallRecord", "read_record", "write_record"]
+
+
+@attrs.frozen(kw_only=True)
+class InstallRecord:
+    """The record of one install.
+
+    Attributes:
+        install_id: its id.
+        source: real path of the owner's checkout.
+        remote_name: name of the remote in the checkout, empty for the checkout itself.
+        remote_url: the pinned address; may hold a credential, so the file is 0600.
+        branch: branch that is followed, empty when pinned to a release tag.
+        layout: sealed or checkout.
+        command: launcher's name.
+        created: ISO time.
+        python: base interpreter.
+        environment: `managed`, or `none` when the host provides the packages.
+        packages: folders of the host's packages, where it provides them.
+        extra: keys of other versions, kept.
+    """
+
+    install_id: str
+    source: str
+    remote_url: str = attrs.field(repr=False)
+    remote_name: str = ""
+    branch: str = ""
+    layout: Literal["sealed", "checkout"] = "sealed"
+    command: str = "nedura"
+    created: str = ""
+    python: str = ""
+    environment: Literal["managed", "none"] = "managed"
+    packages: tuple[str, ...] = ()
+    extra: dict[str, Any] = attrs.field(factory=dict)
+
+
+def read_record(paths: InstallPaths) -> InstallRecord:
+    """Read `install.json`.
+
+    Raises:
+        StoreError: missing, unreadable or corrupt.
+    """
+    record = read_json(paths.record)
+    known = {field.name for field in attrs.fields(InstallRecord)} - {"extra", "packages"}
+    try:
+        fields = {key: str(value) for key, value in record.items() if key in known}
+        extra = {key: value for key, value in record.items() if key not in {*known, "schema", "packages"}}
+        packages = tuple(map(str, record.get("packages", ())))
+        return InstallRecord(**fields, packages=packages, extra=extra)  # type: ignore[arg-type]
+    except (AttributeError, TypeError) as error:
+        raise RecordCorrupt(f"install.json of install {paths.install_id} makes no sense.") from error
+
+
+def write_record(paths: InstallPaths, record: InstallRecord) -> None:
+    """Write `install.json`.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    fields = attrs.asdict(record)
+    write_json(paths.record, {"schema": 1, **fields.pop("extra"), **fields}, 0o600)

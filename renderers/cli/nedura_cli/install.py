@@ -1,0 +1,30 @@
+"""The `install` command."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nedura_cli.output import Output
+
+
+def install(args: argparse.Namespace, output: Output) -> int:
+    """Install a checkout and say how to start it."""
+    from nedura.homes import current_home, root_home
+    from nedura.update import install as run_install
+
+    home = Path(args.home).expanduser() if args.home else root_home(current_home())
+    done = run_install(
+        Path(args.source),
+        home.absolute(),
+        python=args.python,
+        wheels=Path(args.wheels).absolute() if args.wheels else None,
+        environment=args.environment,
+        remote=args.remote,
+        branch=args.branch,
+        report=output.event,
+    )
+    output.event(done)
+    return 0
