@@ -172,9 +172,14 @@ class RemoteError(NeduraError):
 
 
 class Unreachable(RemoteError):
-    """Raised when a request got no answer: DNS, refused, TLS, timeout, dropped."""
+    """Raised when a request got no answer: DNS, refused, TLS, timeout, dropped.
+
+    Attributes:
+        sent: whether it may have reached the server: a credential inside it that works only once is then spent.
+    """
 
     code = "unreachable"
+    sent: bool = True
 
 
 class UntrustedServer(Unreachable):

@@ -111,6 +111,36 @@ def _revealed(value: Any) -> Any:
             return value
 
 
+_NEVER_LEFT: Final = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.ProxyError,
+    httpx.InvalidURL,
+)
+
+
+class _Departure:
+    """Watches whether a request's first byte left this machine."""
+
+    def __init__(self) -> None:
+        self.watched = False
+        self.left = False
+
+    async def trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """Called by the transport at each step."""
+        self.watched = True
+        tunnel = (
+            getattr(info.get("request"), "method", b"") == b"CONNECT"
+        )  # a proxy's, it carries nothing of ours
+        self.left |= event.endswith("send_request_headers.started") and not tunnel
+
+    def stamp(self, lost: Unreachable, cause: Exception) -> Unreachable:
+        """Say in the error whether the request may have been read. A transport that tells nothing is judged by its error."""
+        lost.sent = self.left if self.watched else not isinstance(cause, _NEVER_LEFT)
+        return lost
+
+
 class Client:
     """A bounded HTTP client. Made by `open_client`.
 
@@ -155,17 +185,19 @@ class Client:
         """
         request = self._build(method, url, headers, form, json, bearer)
         budget = self._timeout if deadline_s is None else deadline_s
-        start = time.monotonic()
+        start, departure = time.monotonic(), _Departure()
+        request.extensions["trace"] = departure.trace
         log.debug("> %s %s fields=%s", method, _place(url), sorted(form or json or ()))
         try:
             async with asyncio.timeout(budget):
                 answer = await self._exchange(request, max_bytes)
         except TimeoutError as error:
-            raise self._lost(url, f"no answer within {budget:g} s", start) from error
+            lost = self._lost(url, f"no answer within {budget:g} s", start)
+            raise departure.stamp(lost, error) from error
         except httpx.TimeoutException as error:
-            raise self._lost(url, "no answer in time", start) from error
+            raise departure.stamp(self._lost(url, "no answer in time", start), error) from error
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
-            raise self._failed(url, error, start) from error
+            raise departure.stamp(self._failed(url, error, start), error) from error
         _log_answer(answer, start)
         if 300 <= answer.status < 400:
             raise PortalError(
