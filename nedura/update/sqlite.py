@@ -1,0 +1,295 @@
+"""SQLite files: told by their header, copied by the online backup API in one step, checked, and asked who holds them.
+
+A stepped copy never ends beside a busy writer and a plain copy is torn (decision 15, facts/platform.md), so neither exists here.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from nedura.errors import StoreError
+from nedura.text import clean
+
+__all__ = [
+    "BUSY_LIMIT",
+    "DatabaseError",
+    "check_copy",
+    "check_live",
+    "copy_database",
+    "holders",
+    "is_sqlite",
+    "overwrite",
+]
+
+HEADER: Final = b"SQLite format 3\0"
+BUSY_LIMIT: Final = 10.0
+"""Seconds of continuous BUSY or LOCKED after which a copy gives up."""
+BUSY_SLEEP: Final = 0.05
+MAPPED: Final = 32 * 1024 * 1024
+_BUSY_CODES: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_LOCK_START: Final = 0x40000000  # SQLite's PENDING_BYTE; the shared range follows it
+_LOCK_LENGTH: Final = 512
+
+
+class DatabaseError(StoreError):
+    """Raised when a database cannot be copied, checked or replaced."""
+
+    code = "database"
+
+
+def is_sqlite(path: Path) -> bool:
+    """Whether a regular file carries SQLite's header. Names prove nothing (case C011)."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        return os.read(handle, len(HEADER)) == HEADER
+    finally:
+        os.close(handle)
+
+
+def _header(path: Path) -> bytes:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        return os.read(handle, 20)
+    finally:
+        os.close(handle)
+
+
+def _uri(path: Path, query: str) -> str:
+    return f"{Path(os.path.abspath(path)).as_uri()}?{query}"
+
+
+def _open_source(path: Path, mode: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(_uri(path, f"mode={mode}"), uri=True, timeout=0, check_same_thread=False)
+    connection.execute("PRAGMA query_only=1")
+    return connection
+
+
+def _source_mode(path: Path) -> str:
+    """Read-only, except for a write-ahead database that nobody has open: a read-only reader would leave its side files behind."""
+    header = _header(path)
+    unopened = header[18:19] == b"\x02" and not os.path.lexists(f"{path}-wal")
+    return "rw" if unopened and os.access(path, os.W_OK) else "ro"
+
+
+def copy_database(
+    source: Path,
+    target: Path,
+    *,
+    stop: threading.Event | None = None,
+    busy_limit: float = BUSY_LIMIT,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> None:
+    """Copy a live database consistently into a new file, whatever writers do meanwhile. Blocks the thread.
+
+    Args:
+        source: the live file.
+        target: must exist, empty, private and ours; removed by the caller on failure.
+        stop: ends the waiting for a locked source.
+        busy_limit: seconds of continuous lock after which it gives up.
+        monotonic: clock in seconds.
+
+    Raises:
+        DatabaseError: not a database, locked for too long, damaged, or no room.
+    """
+    try:
+        try:
+            _copy(source, target, _source_mode(source), stop, busy_limit, monotonic)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode not in (
+                sqlite3.SQLITE_READONLY_ROLLBACK,
+                sqlite3.SQLITE_READONLY_RECOVERY,
+            ):
+                raise
+            # A crashed writer left a journal; whoever opens the database next rolls it back, so we may as well.
+            _copy(source, target, "rw", stop, busy_limit, monotonic)
+    except (sqlite3.Error, OSError) as error:
+        raise DatabaseError(f"{clean(source.name)} cannot be copied: {clean(error)}.") from error
+
+
+def _copy(
+    source: Path,
+    target: Path,
+    mode: str,
+    stop: threading.Event | None,
+    busy_limit: float,
+    monotonic: Callable[[], float],
+) -> None:
+    started = monotonic()
+
+    def progress(status: int, remaining: int, total: int) -> None:
+        if stop is not None and stop.is_set():
+            raise DatabaseError("The copy was stopped.")
+        if status in _BUSY_CODES and monotonic() - started > busy_limit:
+            raise DatabaseError(f"{clean(source.name)} stayed locked for more than {busy_limit:.0f} s.")
+
+    with (
+        closing(_open_source(source, mode)) as reading,
+        closing(sqlite3.connect(target, isolation_level=None, timeout=0)) as writing,
+    ):
+        # A private file that is fsynced and checked afterwards needs no journal of its own.
+        for pragma in ("journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE", "cache_size=-256"):
+            writing.execute(f"PRAGMA {pragma}")
+        reading.backup(writing, pages=-1, progress=progress, sleep=BUSY_SLEEP)
+
+
+def check_copy(path: Path) -> None:
+    """`quick_check` and a read of the schema on a private, finished copy; leaves no side files. Blocks the thread.
+
+    Raises:
+        DatabaseError: the copy is not whole.
+    """
+    with _checking(path), closing(sqlite3.connect(_uri(path, "mode=ro&immutable=1"), uri=True)) as connection:
+        # Our own file, hashed a moment ago: a mapped page cannot be truncated or meet a bad sector. Bounded, so that memory stays flat.
+        connection.execute(f"PRAGMA mmap_size={MAPPED}")
+        _quick_check(connection, path)
+
+
+def check_live(path: Path, *, busy: float = 2.0) -> None:
+    """The same for a database in use. Blocks the thread.
+
+    Raises:
+        DatabaseError: damaged, or it could not be read.
+    """
+    with _checking(path):
+        if not is_sqlite(path) and path.stat().st_size:
+            raise DatabaseError(f"{clean(path.name)} is not a SQLite database.")
+        with closing(_open_source(path, _source_mode(path))) as connection:
+            connection.execute(f"PRAGMA busy_timeout={int(busy * 1000)}")
+            _quick_check(connection, path)
+
+
+def _quick_check(connection: sqlite3.Connection, path: Path) -> None:
+    connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    rows = connection.execute("PRAGMA quick_check(1)").fetchall()
+    if rows != [("ok",)]:
+        raise DatabaseError(f"{clean(path.name)} is damaged: {clean(rows[0][0] if rows else 'no answer')}.")
+
+
+class _checking:
+    """Turns the library's and the system's errors into ours."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, (sqlite3.Error, OSError)):
+            raise DatabaseError(f"{clean(self.path.name)} cannot be checked: {clean(error)}.") from error
+
+
+def overwrite(live: Path, copy: Path, *, busy: float = 2.0) -> None:
+    """Put a checked copy's content into a live database in one transaction of SQLite's own: a left-over log is handled by it.
+
+    Raises:
+        DatabaseError: locked or damaged; the live content stands.
+    """
+    try:
+        with (
+            closing(sqlite3.connect(_uri(copy, "mode=ro&immutable=1"), uri=True)) as reading,
+            closing(
+                sqlite3.connect(_uri(live, "mode=rw"), uri=True, isolation_level=None, timeout=busy)
+            ) as writing,
+        ):
+            writing.execute("PRAGMA synchronous=FULL")
+            writing.execute(
+                "SELECT count(*) FROM sqlite_master"
+            ).fetchone()  # meet damage before anything is written
+            deadline = time.monotonic() + busy
+
+            def progress(status: int, remaining: int, total: int) -> None:
+                if status in _BUSY_CODES and time.monotonic() > deadline:
+                    raise DatabaseError(f"{clean(live.name)} is in use.")
+
+            reading.backup(writing, pages=-1, progress=progress, sleep=BUSY_SLEEP)
+            writing.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    except (sqlite3.Error, OSError) as error:
+        raise DatabaseError(f"{clean(live.name)} cannot be replaced: {clean(error)}.") from error
+
+
+def holders(path: Path, *, proc: Path = Path("/proc")) -> list[int]:
+    """Pids of processes that have a database or one of its side files open, this process included.
+
+    Two nets: open descriptors where the system shows them, and the locks that SQLite's own connections hold.
+    """
+    wanted = set(_inodes(path))
+    found = set(_open_in(wanted, proc)) if wanted else set()
+    if os.getpid() not in found:  # opening and closing the file would drop this process's own locks on it
+        found |= set(_lock_owner(path))
+    return sorted(found)
+
+
+def _inodes(path: Path) -> Iterator[tuple[int, int]]:
+    for side in ("", "-wal", "-shm", "-journal"):
+        try:
+            info = os.stat(f"{path}{side}")
+        except OSError:
+            continue
+        yield info.st_dev, info.st_ino
+
+
+def _open_in(wanted: set[tuple[int, int]], proc: Path) -> Iterator[int]:
+    try:
+        names = [name for name in os.listdir(proc) if name.isdigit()]
+    except OSError:
+        yield from _open_elsewhere(wanted)
+        return
+    for name in names:
+        folder = f"{proc}/{name}/fd"
+        try:
+            links = os.listdir(folder)
+        except OSError:  # gone, or another user's: it cannot open our 0600 files
+            continue
+        if any(_is_one(f"{folder}/{link}", wanted) for link in links):
+            yield int(name)
+
+
+def _open_elsewhere(wanted: set[tuple[int, int]]) -> Iterator[int]:
+    """The same where there is no /proc."""
+    import psutil
+
+    for process in psutil.process_iter():
+        try:
+            files = [file.path for file in process.open_files()]
+        except (psutil.Error, OSError):
+            continue
+        if any(_is_one(file, wanted) for file in files):
+            yield process.pid
+
+
+def _is_one(link: str, wanted: set[tuple[int, int]]) -> bool:
+    try:
+        info = os.stat(link)
+    except OSError:
+        return False
+    return (info.st_dev, info.st_ino) in wanted
+
+
+def _lock_owner(path: Path) -> Iterator[int]:
+    """Pid of a process whose SQLite connection locks the file (POSIX `F_GETLK`: asks, never takes)."""
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return
+    try:
+        if sys.platform != "linux":  # the record's layout differs; descriptors answered already
+            return
+        question = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, _LOCK_START, _LOCK_LENGTH, 0)
+        kind, _, _, _, pid = struct.unpack("hhqqi4x", fcntl.fcntl(handle, fcntl.F_GETLK, question))
+        if kind != fcntl.F_UNLCK and pid > 0:
+            yield pid
+    except OSError:
+        return
+    finally:
+        os.close(handle)
