@@ -123,7 +123,7 @@ def sticky_profile(root: Path) -> str:
             name = normal_name(file.read(256).split(b"\n", 1)[0].decode("utf-8", "replace"))
     except OSError:
         return ""
-    return name if PROFILE_NAME.match(name) and name != DEFAULT_PROFILE else ""
+    return name if PROFILE_NAME.fullmatch(name) and name != DEFAULT_PROFILE else ""
 
 
 def _follows_sticky(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
@@ -174,7 +174,7 @@ def select(
 
 def _checked(text: str) -> str:
     name = normal_name(text)
-    if not PROFILE_NAME.match(name):
+    if not PROFILE_NAME.fullmatch(name):
         shown = re.sub(r"[^\x20-\x7e]", "?", text)[:70]
         raise ProfileError(
             f"{shown!r} is no profile name.",

@@ -86,7 +86,7 @@ def check_name(text: str, *, new: bool = False) -> str:
         ProfileError: it is no name.
     """
     name = normal_name(text)
-    if not PROFILE_NAME.match(name):
+    if not PROFILE_NAME.fullmatch(name):
         raise ProfileError(
             f"{clean(text, 70)!r} is no profile name.",
             advice="Use 1 to 64 of a-z, 0-9, _ and -, a letter or digit first.",
@@ -110,7 +110,7 @@ def _flaw(entry: os.DirEntry[str], root: Path) -> str:
     """Why an entry of the profiles folder is no profile; empty when it is one."""
     if entry.name == DEFAULT_PROFILE:
         return "the default profile is the root itself"
-    if not PROFILE_NAME.match(entry.name):
+    if not PROFILE_NAME.fullmatch(entry.name):
         return "not a profile name"
     if not entry.is_dir():
         return "a dangling link" if entry.is_symlink() else "not a folder"

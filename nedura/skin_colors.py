@@ -26,7 +26,7 @@ FAINT_CONTRAST: Final = 3.0
 
 def hex_color(value: Any) -> str | None:
     """`#rrggbb` in lower case; None for everything else."""
-    return value.lower() if isinstance(value, str) and _HEX.match(value) else None
+    return value.lower() if isinstance(value, str) and _HEX.fullmatch(value) else None
 
 
 def _channels(color: str) -> tuple[int, int, int]:

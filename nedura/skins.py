@@ -324,7 +324,7 @@ def _read_file(path: Path) -> Mapping[str, Any] | str:
 
 def load_skin(home: Path, name: str) -> Skin:
     """Load a skin by name: the user's file, else the built-in, else the default with a warning. Never raises."""
-    if not isinstance(name, str) or not SKIN_NAME.match(name):
+    if not isinstance(name, str) or not SKIN_NAME.fullmatch(name):
         return _fall_back(DEFAULT_SKIN, f"{clean(name, 60)!r} is no skin name")
     try:
         content = _read_file(skin_path(home, name))
@@ -386,5 +386,5 @@ def _files(home: Path) -> list[Path]:
     except OSError:
         return []
     return [
-        skins_folder(home) / name for name in names if name.endswith(".yaml") and SKIN_NAME.match(name[:-5])
+        skins_folder(home) / name for name in names if name.endswith(".yaml") and SKIN_NAME.fullmatch(name[:-5])
     ]
