@@ -39,8 +39,8 @@ __all__ = [
     "sealed_install_of",
 ]
 
-GENERATION_NAME: Final = re.compile(r"^[0-9]{6,}$")
-_SHA: Final = re.compile(r"^[0-9a-f]{40}(?:[0-9a-f]{24})?$")
+GENERATION_NAME: Final = re.compile(r"^[0-9]{6,}\Z")
+_SHA: Final = re.compile(r"^[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 
 
 @attrs.frozen(kw_only=True)

@@ -24,7 +24,7 @@ from nedura.installs import InstallPaths
 from nedura.product import NEDURA, Product
 from nedura.programs import child_environment, find_program
 from nedura.records import make_folder, write_bytes
-from nedura.update.install import install
+from nedura.update.install import install_checkout
 
 __all__ = ["TOY", "TOY_FILES", "Origin", "Site", "git", "make_origin", "make_site", "own_files"]
 
@@ -203,7 +203,7 @@ def make_site(
     origin = make_origin(folder / "origin", files)
     checkout = origin.clone(folder / "source", *clone)
     home = folder / "home"
-    done = install(checkout, home, product=product, python=sys.executable)
+    done = install_checkout(checkout, home, product=product, python=sys.executable)
     return Site(
         origin=origin,
         checkout=checkout,

@@ -17,7 +17,7 @@ from nedura.update.bounded import run_bounded
 
 __all__ = ["Git", "GitAnswer", "commit_id", "find_git", "is_commit_id"]
 
-_ID: Final = re.compile(r"^[0-9a-f]{40}(?:[0-9a-f]{24})?$")
+_ID: Final = re.compile(r"^[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _NO_OWNER_CONFIG: Final = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
 _ALWAYS: Final = {
     "LC_ALL": "C",

@@ -34,7 +34,7 @@ from nedura.update.repository import open_repository
 from nedura.update.source import Source, read_source
 from nedura.update.urls import parse_remote
 
-__all__ = ["install"]
+__all__ = ["install_checkout"]
 
 Report = Callable[[InstallStep], None]
 
@@ -57,7 +57,7 @@ class _Job:
     report: Report
 
 
-def install(
+def install_checkout(
     source_checkout: Path,
     root_home: Path,
     *,

@@ -23,7 +23,7 @@ _ASK: Final = (
     "print(json.dumps([os.path.realpath(sys.executable),sys.version,sysconfig.get_platform(),"
     "sys.implementation.cache_tag,list(sys.version_info[:3])]))"
 )
-_CLAUSE: Final = re.compile(r"^\s*(~=|===|==|!=|<=|>=|<|>)\s*(\d+(?:\.\d+)*)(\.\*)?\s*$")
+_CLAUSE: Final = re.compile(r"^\s*(~=|===|==|!=|<=|>=|<|>)\s*(\d+(?:\.\d+)*)(\.\*)?\s*\Z")
 NAMES: Final = tuple(f"python3.{minor}" for minor in range(20, 10, -1))
 
 

@@ -24,7 +24,7 @@ _EXEC_KEYS: Final = re.compile(
     r"^(core\.(fsmonitor|hookspath|sshcommand|gitproxy|editor|pager|askpass|alternaterefscommand)"
     r"|filter\..*\.(clean|smudge|process)|diff\.external|diff\..*\.(command|textconv)|merge\..*\.driver"
     r"|remote\..*\.(uploadpack|receivepack|vcs|proxy)|credential(\..*)?\.helper|gpg(\..*)?\.program|include(if\..*)?\.path"
-    r"|sequence\.editor|uploadpack\.packobjectshook|submodule\..*\.update|protocol(\..*)?\.allow|url\..*\.(insteadof|pushinsteadof))$"
+    r"|sequence\.editor|uploadpack\.packobjectshook|submodule\..*\.update|protocol(\..*)?\.allow|url\..*\.(insteadof|pushinsteadof))\Z"
 )
 MAX_CONFIG: Final = 1024 * 1024
 

@@ -16,10 +16,10 @@ __all__ = ["Remote", "parse_remote"]
 Protocol = Literal["https", "ssh", "file"]
 
 _SCP: Final = re.compile(
-    r"^(?:(?P<user>[A-Za-z0-9_][\w.-]*)@)?(?P<host>[A-Za-z0-9][\w.-]*):(?P<path>[^:].*)$"
+    r"^(?:(?P<user>[A-Za-z0-9_][\w.-]*)@)?(?P<host>[A-Za-z0-9][\w.-]*):(?P<path>[^:].*)\Z"
 )
-_HOST: Final = re.compile(r"^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])$")
-_USER: Final = re.compile(r"^[A-Za-z0-9_][\w.-]*$")
+_HOST: Final = re.compile(r"^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])\Z")
+_USER: Final = re.compile(r"^[A-Za-z0-9_][\w.-]*\Z")
 _CONTROL: Final = re.compile(r"[\x00-\x20\x7f\\]")
 
 

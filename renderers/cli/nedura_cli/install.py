@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 def install(args: argparse.Namespace, output: Output) -> int:
     """Install a checkout and say how to start it."""
     from nedura.homes import current_home, root_home
-    from nedura.update import install as run_install
+    from nedura.update import install_checkout
 
     home = Path(args.home).expanduser() if args.home else root_home(current_home())
-    done = run_install(
+    done = install_checkout(
         Path(args.source),
         home.absolute(),
         python=args.python,

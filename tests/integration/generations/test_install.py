@@ -14,7 +14,7 @@ from nedura.errors import NeduraError, RefusedError, UpdateError
 from nedura.installs import find_installs, read_identity
 from nedura.testing.installs import TOY, TOY_FILES, Site, git, make_origin, make_site
 from nedura.update.generations import read_manifest, verify_generation
-from nedura.update.install import install
+from nedura.update.install import install_checkout
 from nedura.update.record import read_record
 
 
@@ -55,13 +55,13 @@ def test_the_source_is_left_as_it_was(tmp_path: Path) -> None:
     origin = make_origin(tmp_path / "origin")
     checkout = origin.clone(tmp_path / "source")
     before = {p: p.stat().st_mtime_ns for p in checkout.rglob("*")}
-    install(checkout, tmp_path / "home", product=TOY, python=sys.executable)
+    install_checkout(checkout, tmp_path / "home", product=TOY, python=sys.executable)
     assert {p: p.stat().st_mtime_ns for p in checkout.rglob("*")} == before
 
 
 def test_a_source_without_remote_is_its_own_remote(tmp_path: Path) -> None:
     origin = make_origin(tmp_path / "origin")
-    done = install(origin.folder, tmp_path / "home", product=TOY, python=sys.executable)
+    done = install_checkout(origin.folder, tmp_path / "home", product=TOY, python=sys.executable)
     (paths,) = find_installs(tmp_path / "home")
     assert read_record(paths).remote_url == str(origin.folder)
     assert done.generation == "000001"
@@ -69,7 +69,7 @@ def test_a_source_without_remote_is_its_own_remote(tmp_path: Path) -> None:
 
 def test_installing_again_is_no_second_install(site: Site) -> None:
     os.unlink(site.launcher)
-    again = install(site.checkout, site.home, product=site.product, python=sys.executable)
+    again = install_checkout(site.checkout, site.home, product=site.product, python=sys.executable)
     assert again.existing
     assert os.listdir(site.paths.generations) == ["000001"]
     assert site.run().returncode == 0
@@ -79,7 +79,7 @@ def test_a_second_install_may_not_take_the_launcher(site: Site, tmp_path: Path) 
     other = site.origin.clone(tmp_path / "other")
     before = site.launcher.read_bytes()
     with pytest.raises(RefusedError, match="already runs another install"):
-        install(other, site.home, product=site.product, python=sys.executable)
+        install_checkout(other, site.home, product=site.product, python=sys.executable)
     assert site.launcher.read_bytes() == before
     assert len(find_installs(site.home)) == 1
 
@@ -91,7 +91,7 @@ def test_a_parent_that_others_can_write_is_refused(tmp_path: Path, mode: int) ->
     shared.mkdir()
     shared.chmod(mode)
     with pytest.raises(RefusedError, match="can be written by other users") as caught:
-        install(origin.folder, shared / "home", product=TOY, python=sys.executable)
+        install_checkout(origin.folder, shared / "home", product=TOY, python=sys.executable)
     assert "chmod go-w" in caught.value.advice
     assert not (shared / "home").exists()
 
@@ -108,7 +108,7 @@ def test_nothing_is_left_of_a_failed_installation(
 ) -> None:
     origin = make_origin(tmp_path / "origin", {**TOY_FILES, **change})
     with pytest.raises(UpdateError):
-        install(origin.folder, tmp_path / "home", product=TOY, python=sys.executable)
+        install_checkout(origin.folder, tmp_path / "home", product=TOY, python=sys.executable)
     assert not (tmp_path / "home").exists()
 
 
@@ -116,7 +116,7 @@ def test_nothing_is_left_without_a_lock_file(tmp_path: Path) -> None:
     origin = make_origin(tmp_path / "origin")
     managed = attrs.evolve(TOY, environment="managed")
     with pytest.raises(UpdateError, match=r"no requirements\.lock"):
-        install(origin.folder, tmp_path / "home", product=managed)
+        install_checkout(origin.folder, tmp_path / "home", product=managed)
     assert not (tmp_path / "home").exists()
 
 
@@ -124,7 +124,7 @@ def test_no_commit_yet_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     git(tmp_path / "empty", "init", "-q")
     with pytest.raises(RefusedError, match="no commit yet"):
-        install(tmp_path / "empty", tmp_path / "home", product=TOY)
+        install_checkout(tmp_path / "empty", tmp_path / "home", product=TOY)
 
 
 HOMES = ["with blank", "h\u00f6me-\u65e5\u672c", "x" * 120, "quo'te\"s", "dollar$x;y", "plain"]
@@ -133,7 +133,7 @@ HOMES = ["with blank", "h\u00f6me-\u65e5\u672c", "x" * 120, "quo'te\"s", "dollar
 @pytest.mark.parametrize("name", HOMES)
 def test_any_home_name_works(tmp_path: Path, name: str) -> None:
     origin = make_origin(tmp_path / "origin")
-    done = install(origin.folder, tmp_path / name, product=TOY, python=sys.executable)
+    done = install_checkout(origin.folder, tmp_path / name, product=TOY, python=sys.executable)
     site = Site(
         origin=origin,
         checkout=origin.folder,
@@ -152,7 +152,7 @@ def test_the_umask_decides_nothing(tmp_path: Path, mask: int) -> None:
     origin = make_origin(tmp_path / "origin")
     old = os.umask(mask)
     try:
-        install(origin.folder, tmp_path / "home", product=TOY, python=sys.executable)
+        install_checkout(origin.folder, tmp_path / "home", product=TOY, python=sys.executable)
     finally:
         os.umask(old)
     loose = [
