@@ -11,11 +11,13 @@ import json as _json
 import logging
 import os
 import platform
+import re
 import ssl
 import time
 import zlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from email.utils import parsedate_to_datetime
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
@@ -34,6 +36,7 @@ __all__ = [
     "Client",
     "Trust",
     "open_client",
+    "parse_retry_after",
     "proxies_from",
     "resolve_trust",
     "user_agent",
@@ -83,10 +86,33 @@ class Answer:
         return self.body if isinstance(self.body, Mapping) else {}
 
     @property
+    def retry_after(self) -> float | None:
+        """Seconds that the answer asks to wait; None when it names no sane future time."""
+        return parse_retry_after(self.headers.get("retry-after", ""), self.received_at or time.time())
+
+    @property
     def error(self) -> str:
         """The answer's own error code, cleaned; empty when it has none."""
         code = self.fields.get("error")
         return clean(code, 80) if isinstance(code, str) else ""
+
+
+def parse_retry_after(value: str, now: float) -> float | None:
+    """Seconds of a Retry-After header: plain ASCII digits or an HTTP date in the future (RFC 9110 10.2.3); None for the rest.
+
+    Args:
+        value: the header's value.
+        now: unix seconds.
+    """
+    value = value.strip()
+    if re.fullmatch(r"[0-9]{1,12}", value):
+        seconds = float(value)
+    else:
+        try:
+            seconds = parsedate_to_datetime(value).timestamp() - now
+        except (ValueError, TypeError, OverflowError, IndexError):
+            return None
+    return seconds if 0 < seconds < 1e10 else None
 
 
 def user_agent(product: str = "nedura", surface: str = "") -> str:

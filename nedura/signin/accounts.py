@@ -31,7 +31,7 @@ from nedura.signin.authfile import (
     with_entry,
     without_entry,
 )
-from nedura.signin.identity import Entry, Kind, identity_key, is_guest, kind_of, quarantined
+from nedura.signin.identity import Entry, Kind, auth_error, identity_key, is_guest, kind_of, quarantined
 from nedura.signin.shared import SharedWrite, after_drop, after_write, held_of, newest_for
 from nedura.signin.tokens import email_of, fingerprint, subject_of
 from nedura.text import clean
@@ -339,6 +339,18 @@ class Transaction:
         self._refresh()
         return Saved(shared_problem=problem)
 
+    def spent(self, *, message: str, now: float) -> Saved:
+        """Drop a refresh token that left and got no answer: it must never leave again. The access token lives on until its end.
+
+        Raises:
+            StoreError: the store could not be written.
+        """
+        entry = {name: value for name, value in (self.state.entry or {}).items() if name != "refresh_token"}
+        left = entry | {"last_auth_error": auth_error("refresh_lost", clean(message), "refresh", now)}
+        self._write_profile(left, now, activate=False, at_source=True)
+        self._refresh()
+        return Saved()
+
     def forget(self, now: float) -> Saved:
         """Sign this profile out: its entry, its pool row and, when it is the held or renewed identity, the shared copy.
 
@@ -365,6 +377,30 @@ class Transaction:
         aside = self._write_profile(entry, now, activate=not is_guest(entry))
         self._refresh()
         return Saved(set_aside=aside)
+
+    def put_entry(self, entry: Entry, now: float) -> None:
+        """Write the profile seam alone: an entry back to the store it was read from, with its pool row.
+
+        Raises:
+            StoreError: it could not be written; the store is as it was.
+        """
+        home = self._store.root if self.state.inherited else self._store.home
+        old = self.state.entry if self.state.inherited else entry_of(self.state.document)
+        self._store.note(home, old=old, new=entry, now=now)
+        self._write_profile(entry, now, activate=False, at_source=True)
+        self._refresh()
+
+    def put_shared(self, document: Mapping[str, Any], now: float) -> None:
+        """Write the shared seam alone: a document that the rules of `shared` decided.
+
+        Raises:
+            StoreError: it could not be written; the store is as it was.
+        """
+        held = held_of(document)
+        if held is not None and identity_key(held) != identity_key(self.state.held):
+            self._store.note(self._store.home, old=self.state.held, new=held, now=now)
+        write_json(self._store.shared_path, document, sort_keys=True)
+        self._refresh()
 
     def edit(self, change: Callable[[dict[str, Any]], None], now: float) -> None:
         """Change other parts of the profile's auth.json.

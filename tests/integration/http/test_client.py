@@ -11,7 +11,7 @@ import time
 import pytest
 
 from nedura.errors import ConfigError, PortalError, Unreachable
-from nedura.http import Answer, open_client, proxies_from
+from nedura.http import Answer, open_client, parse_retry_after, proxies_from
 from nedura.text import Secret
 from nedura.trust import Trust
 from tests.integration.http.servers import Exchange, raw_server
@@ -252,3 +252,19 @@ async def test_a_refused_stream_is_an_answer() -> None:
     ):
         assert isinstance(refused, Answer)
         assert (refused.status, refused.error) == (429, "no")
+
+
+NOW = 1_800_000_000.0  # Fri, 15 Jan 2027 08:00:00 GMT
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("30", 30.0), (" 5 ", 5.0), ("Fri, 15 Jan 2027 08:01:00 GMT", 60.0), ("1000000000", 1e9),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", None), ("-1", None), ("120junk", None), ("0", None), ("1e9", None),
+        ("٣", None), ("", None), ("5, 10", None), ("NaN", None), ("inf", None), ("9" * 400, None), ("1.5", None),
+        ("Fri, 99 Jan 99999 08:01:00 GMT", None), ("²", None),
+    ],
+)  # fmt: skip
+def test_retry_after(value: str, seconds: float | None) -> None:
+    assert parse_retry_after(value, NOW) == seconds
