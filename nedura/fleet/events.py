@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar, Final, final
 
 import attrs
 
-from nedura.fleet.model import Foreign, MatrixRow
+from nedura.fleet.model import Foreign, MatrixRow, Probe, Runtime
 from nedura.installs import CodeIdentity
 from nedura.text import spoken_wait
 
-__all__ = ["FLEET_EVENTS", "FleetMatrix", "VerifyWaiting"]
+__all__ = ["EVENTS", "FleetMatrix", "FleetStatus", "VerifyWaiting"]
 
 
 @final
@@ -55,7 +56,7 @@ class FleetMatrix:
         settled: False when the deadline ended the wait.
     """
 
-    kind: ClassVar[str] = "fleet_matrix"
+    kind: ClassVar[str] = "matrix"
     expected: CodeIdentity
     rows: tuple[MatrixRow, ...]
     foreign: tuple[Foreign, ...] = ()
@@ -81,15 +82,77 @@ class FleetMatrix:
         """Terminal form."""
         lines = [row.copy_terminal for row in self.rows] + [item.copy_terminal for item in self.foreign]
         if self.failing:
-            count = len(self.failing)
-            lines.append(
-                f"⚠ {count} gateway{'s' if count > 1 else ''} still owe{'' if count > 1 else 's'} a restart. "
-                "Run: nedura gateway restart; see: nedura fleet status"
-            )
+            owing = _owing(len(self.failing))
+            lines.append(f"⚠ {owing} a restart. Run: nedura gateway restart; see: nedura fleet status")
         elif not self.complete:
             lines.append("⚠ A gateway that should be running could not be seen. See: nedura fleet status")
         return "\n".join(lines)
 
 
-FLEET_EVENTS: Final[dict[str, type[Any]]] = {event.kind: event for event in (FleetMatrix, VerifyWaiting)}
-"""Kind -> class, for readers of the wire form."""
+@final
+@attrs.frozen(kw_only=True)
+class FleetStatus:
+    """What runs now, for `fleet status`: the matrix, each runtime's state, and what was looked at.
+
+    Attributes:
+        expected: identity that a start now would give.
+        rows: the matrix.
+        runtimes: every live runtime of this install.
+        foreign: what was seen and left alone.
+        homes: the homes that were looked at.
+        probes: what was asked and what was skipped.
+    """
+
+    kind: ClassVar[str] = "fleet_status"
+    expected: CodeIdentity
+    rows: tuple[MatrixRow, ...] = ()
+    runtimes: tuple[Runtime, ...] = ()
+    foreign: tuple[Foreign, ...] = ()
+    homes: tuple[Path, ...] = ()
+    probes: tuple[Probe, ...] = ()
+
+    @property
+    def owing(self) -> int:
+        """How many rows owe a restart."""
+        return sum(row.failing for row in self.rows)
+
+    @property
+    def copy(self) -> str:
+        """Chat form."""
+        if not self.rows:
+            return "No gateway is running."
+        current = sum(row.state == "current" for row in self.rows)
+        return f"{current} of {len(self.rows)} gateways are up to date."
+
+    @property
+    def copy_terminal(self) -> str:
+        """Terminal form: the matrix as lines."""
+        by_pid = {runtime.pid: runtime for runtime in self.runtimes}
+        lines = [f"{self.homes[0] if self.homes else 'no home'}: expected version {self.expected.short()}"]
+        lines += [f"  {row.copy_terminal}{_living(by_pid.get(row.pid or 0))}" for row in self.rows]
+        if not self.rows:
+            lines.append("  no gateway runs")
+        lines += [f"  {item.copy_terminal}" for item in self.foreign]
+        if self.owing:
+            lines.append(f"⚠ {_owing(self.owing)} a restart. Run: nedura gateway restart")
+        probes = ", ".join(f"{probe.what}: {probe.skipped or probe.count}" for probe in self.probes)
+        lines.append(f"Looked at {len(self.homes)} home{'' if len(self.homes) == 1 else 's'} ({probes}).")
+        return "\n".join(lines)
+
+
+def _owing(count: int) -> str:
+    return f"{count} gateways still owe" if count > 1 else f"{count} gateway still owes"
+
+
+def _living(runtime: Runtime | None) -> str:
+    """State, turns and supervisor of a live row."""
+    if runtime is None:
+        return ""
+    turns = f", {runtime.active_turns} active" if runtime.active_turns else ""
+    wedged = ", its event loop stands still" if runtime.wedged else ""
+    unit = f" {runtime.unit}" if runtime.unit else ""
+    return f" [{runtime.state or 'state unknown'}{turns}{wedged}; {runtime.supervisor}{unit}]"
+
+
+EVENTS: Final[tuple[type[Any], ...]] = (FleetMatrix, FleetStatus, VerifyWaiting)
+"""The classes, for readers of the wire form."""

@@ -68,6 +68,7 @@ class Runtime:
         restart_via: how it is restarted; derived from `supervisor`.
         unit: systemd unit or launchd label, with suffix; empty when it has none.
         unit_scope: `user` or `system`, empty without a unit.
+        aliases: further units whose main process is the same one.
         code: identity of the code it imported.
         state: its own `gateway_state`: starting, running, degraded, draining, stopped, startup_failed; empty when unknown.
         active_turns: units of work it runs now.
@@ -89,6 +90,7 @@ class Runtime:
     supervisor: str = "manual"
     unit: str = ""
     unit_scope: str = ""
+    aliases: tuple[str, ...] = ()
     code: CodeIdentity = NOTHING_KNOWN
     state: str = ""
     active_turns: int = 0
@@ -217,7 +219,10 @@ class MatrixRow:
         profile: whose gateway.
         pid: its process; for `down` the one that was there.
         state: the verdict.
-        code: what it runs, as far as known.
+        install_id: install that it belongs to, as far as known; so are the next three.
+        generation: generation of a sealed install.
+        code_sha: commit it runs.
+        code_version: version it runs.
         kind: what it serves.
         home: its home.
         source: what told us.
@@ -229,7 +234,10 @@ class MatrixRow:
     profile: str
     pid: int | None
     state: Verdict
-    code: CodeIdentity = NOTHING_KNOWN
+    install_id: str = ""
+    generation: str = ""
+    code_sha: str = ""
+    code_version: str = ""
     kind: RuntimeKind = "gateway"
     home: Path | None = None
     source: Source = "file"
@@ -258,7 +266,8 @@ class MatrixRow:
         name = self.profile if self.kind == "gateway" else f"{self.profile} ({self.kind})"
         served = f" +{','.join(self.served_profiles)}" if self.served_profiles else ""
         pid = f" (pid {self.pid})" if self.pid and self.state != "down" else ""
-        code = f" @ {self.code.short()}" if self.code.short() != "unknown" else ""
+        short = self.code_sha[:8] or self.code_version
+        code = f" @ {short}" if short else ""
         note = f" ({self.note})" if self.note else ""
         return f"{self.mark} {name}{served}{pid}{code} {self.words}{note}"
 

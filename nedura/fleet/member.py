@@ -1,0 +1,502 @@
+"""What a daemon does to belong to a fleet::
+
+    async with nedura.FleetMember(home) as member:
+        async with member.turn():     # around each unit of work
+            ...
+        await member.wait_stopped()
+    raise SystemExit(member.exit_code)
+
+That gives it the claim of its home, `gateway_state.json` with its code identity, the control socket, SIGUSR1 drain, exit codes and a
+version that an update can verify.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import attrs
+
+import nedura
+from nedura.clock import iso
+from nedura.config import read_config
+from nedura.errors import RecordMissing, StoreError
+from nedura.fleet.claim import Claim, PidRecord
+from nedura.fleet.control_protocol import PROTOCOL
+from nedura.fleet.control_server import ControlServer
+from nedura.fleet.drain import (
+    EXIT_PLANNED,
+    EXIT_RESTART,
+    EXIT_UNEXPECTED,
+    DrainPlan,
+    DrainSettings,
+    drain_step,
+)
+from nedura.fleet.markers import consume_marker
+from nedura.fleet.notify import Notifier
+from nedura.fleet.processes import Processes, system_processes
+from nedura.fleet.skew import Skew
+from nedura.fleet.socketpath import bind_socket
+from nedura.fleet.statefile import STATE_NAME, StateWriter
+from nedura.fleet.storm import StormRule, note_start
+from nedura.fleet.supervision import Supervision, supervision_of
+from nedura.fleet.turns import Turn, TurnKind, Turns
+from nedura.fleet.watchdog import LoopWatch, ShutdownWatch, dump_stacks
+from nedura.homes import process_home, profile_name, root_home
+from nedura.installs import CodeIdentity, running_code
+from nedura.product import NEDURA, Product
+from nedura.records import make_folder, write_bytes, write_json
+
+__all__ = ["FleetMember", "MemberOptions"]
+
+CLEAN_NAME: Final = ".clean_shutdown"
+_RECHECK: Final = 30.0
+"""Seconds after which a drain looks again by itself: work can become wedged without a change."""
+
+logger = logging.getLogger(__name__)
+
+
+@attrs.frozen(kw_only=True)
+class MemberOptions:
+    """Seams and switches of a member; the defaults are for a daemon's main thread.
+
+    Attributes:
+        product: names.
+        settings: drain budgets; None reads the home's config and the environment.
+        signals: install handlers for SIGUSR1, SIGTERM and SIGINT.
+        watchdogs: end the process when its loop or its stop hangs.
+        storm: rule against respawn storms, None for none.
+        auto_ready: running as soon as the block is entered; False waits for `ready()`.
+        environ: the process environment.
+        processes: the process table.
+        hard_exit: ends the process at once.
+        rescan: looks for profiles again; answers `rescan-profiles` of a member that serves several.
+    """
+
+    product: Product = NEDURA
+    settings: DrainSettings | None = None
+    signals: bool = True
+    watchdogs: bool = True
+    storm: StormRule | None = None
+    auto_ready: bool = True
+    environ: Mapping[str, str] = attrs.field(factory=lambda: dict(os.environ))
+    processes: Processes = attrs.field(factory=system_processes)
+    hard_exit: Callable[[int], Any] = os._exit
+    rescan: Callable[[], Awaitable[Mapping[str, Any]]] | None = None
+
+
+class FleetMember:
+    """Membership of the running process in the fleet of one home.
+
+    Args:
+        home: the home it serves; default the process home, never a context override.
+        options: seams and switches.
+    """
+
+    def __init__(self, home: Path | None = None, options: MemberOptions | None = None) -> None:
+        self.options = options or MemberOptions()
+        self.home = process_home() if home is None else home
+        self.code: CodeIdentity = running_code()
+        self.exit_code = EXIT_PLANNED
+        self.exit_reason = ""
+        self.state = "starting"
+        self.served_profiles: tuple[str, ...] = ()
+        self.platforms: dict[str, dict[str, Any]] = {}
+        self.settings = DrainSettings()
+        self._born = time.monotonic()
+        self._boot_s: float | None = None
+        self._restart_requested = False
+        self._plan: DrainPlan | None = None
+        self._drain_task: asyncio.Task[None] | None = None
+        self._stopped = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._turns = Turns(time.monotonic, self._on_change)
+        self._record = PidRecord.of_this_process(
+            self.home, kind=f"{self.options.product.name}-gateway", processes=self.options.processes
+        )
+        self._claim = Claim(self.home, self._record)
+        self._skew = Skew(self.code, Path(nedura.__file__))
+        self._notifier = Notifier(self.options.environ)
+        self._writer = StateWriter(self.home / STATE_NAME, self.status)
+        self._shutdown = ShutdownWatch(self._on_hanging_stop)
+        self._server: ControlServer | None = None
+        self._watch: LoopWatch | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._handled: list[signal.Signals] = []
+
+    # ---- entering and leaving -------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Claim the home and become visible.
+
+        Raises:
+            ClaimTaken: another process serves the home.
+            ConfigError: the home's config cannot be read.
+            StoreError: the home cannot be used.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._prepare_home()
+        self.settings = self._read_settings()
+        self._supervision = self._look_up_supervision()
+        if self.options.storm is not None:
+            await self._weather_storm(self.options.storm)
+        self._install_signals()
+        try:
+            await asyncio.to_thread(self._claim.take)
+            self._writer.start()
+            self._writer.touch()
+            self._start_server()
+        except BaseException:
+            self._remove_signals()
+            self._claim.release()
+            raise
+        if self.options.auto_ready:
+            self.ready()
+        return self
+
+    def ready(self) -> None:
+        """Say that work can come in: state `running`, READY to the manager."""
+        if self._boot_s is None:
+            self._boot_s = round(self._age(), 3)
+        if self._plan is None:
+            self.state = "running"
+        self._notifier.send(READY="1", STATUS=f"serving {self.profile}")
+        self._writer.touch()
+
+    def _age(self) -> float:
+        """Seconds since the kernel started this process, or since this object where that cannot be told."""
+        start = self._record.start_time
+        if start is None or not sys.platform.startswith("linux"):
+            return time.monotonic() - self._born
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - start / os.sysconf("SC_CLK_TCK"))
+
+    def fail_startup(self, reason: str, exit_code: int) -> None:
+        """Say that the start failed; leave the block afterwards."""
+        self.state, self.exit_reason, self.exit_code = "startup_failed", reason, exit_code
+        self._turns.refusing = True
+        self._stopped.set()
+        self._writer.touch()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Become invisible: terminal state, socket, pid file and lock gone."""
+        self._turns.refusing = True
+        if self._drain_task is not None:
+            self._drain_task.cancel()
+        if kind is not None and self._plan is None:
+            self.exit_code = self.exit_code or EXIT_UNEXPECTED
+            self.exit_reason = self.exit_reason or kind.__name__
+        self._notifier.send(STOPPING="1")
+        if self._server is not None:
+            await asyncio.to_thread(self._server.stop)
+        unexpected = self.exit_code == EXIT_UNEXPECTED and self.exit_reason.startswith("signal")
+        if self.state != "startup_failed":
+            # after an unexpected signal the claim to run stands, so that whoever starts the machine's services starts it again
+            self.state = "running" if unexpected else "stopped"
+        await asyncio.to_thread(self._writer.stop)
+        if self._plan is None or not self._plan.forced:
+            self._touch_clean()
+        await asyncio.to_thread(self._claim.release)
+        self._shutdown.disarm()
+        self._remove_signals()
+
+    def _prepare_home(self) -> None:
+        root = root_home(self.home, self.options.environ)
+        if not self.home.is_dir():
+            if self.home != root:
+                raise RecordMissing(f"The home of profile {self.profile} does not exist.")
+            make_folder(self.home)
+        try:
+            os.unlink(self.home / CLEAN_NAME)
+        except OSError:
+            pass  # there was none
+
+    def _read_settings(self) -> DrainSettings:
+        if self.options.settings is not None:
+            return self.options.settings
+        return DrainSettings.read(read_config(self.home).get, self.options.environ, self.options.product)
+
+    def _look_up_supervision(self) -> Supervision:
+        pid = os.getpid()
+        return supervision_of(
+            self.options.environ,
+            sys.orig_argv,
+            pid=pid,
+            ppid=os.getppid(),
+            cgroup=self.options.processes.cgroup(pid),
+            product=self.options.product,
+        )
+
+    async def _weather_storm(self, rule: StormRule) -> None:
+        delay = note_start(self.home, time.time(), rule)
+        if delay:
+            logger.warning("started too often; waiting %.0f s before this start", delay)
+            await asyncio.sleep(delay)
+
+    def _touch_clean(self) -> None:
+        try:
+            write_bytes(self.home / CLEAN_NAME, b"")
+        except StoreError as error:
+            logger.warning("%s", error.message)
+
+    def _start_server(self) -> None:
+        assert self._loop is not None
+        self._watch = LoopWatch(
+            self._loop, self._notifier, self._on_wedged_loop, enabled=self.options.watchdogs
+        )
+        try:
+            bound = bind_socket(self.home, "gateway", self.options.environ)
+        except StoreError as error:
+            logger.warning("no control socket: %s", error.message)  # files and scans still find us
+            return
+        self._server = ControlServer(
+            bound,
+            {"identify": self._identify, "status": self._status_verb},
+            {"pause-for-update": self._pause_verb, "rescan-profiles": self._rescan_verb},
+            self._loop,
+            (self._watch.run,),
+        )
+        self._server.start()
+
+    # ---- turns and stopping ---------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def turn(
+        self, session: str = "", *, kind: TurnKind = "chat", model: str = ""
+    ) -> AsyncIterator[Turn]:
+        """One unit of work that a drain waits for.
+
+        Args:
+            session: whose, for people.
+            kind: what it is.
+            model: what answers it.
+
+        Raises:
+            Draining: the process is about to restart or stop and takes no new work.
+        """
+        turn = self._turns.enter(kind, session, model)
+        try:
+            yield turn
+        finally:
+            self._turns.leave(turn)
+
+    @property
+    def profile(self) -> str:
+        """Profile of the home."""
+        return profile_name(self.home, root_home(self.home, self.options.environ))
+
+    @property
+    def active_turns(self) -> int:
+        """Units of work in flight."""
+        return len(self._turns)
+
+    @property
+    def draining(self) -> bool:
+        """Whether no new work is taken."""
+        return self._turns.refusing
+
+    async def wait_stopped(self) -> None:
+        """Wait until the process may end: nothing runs any more, or its time is over."""
+        await self._stopped.wait()
+
+    def request_restart(self, reason: str = "restart requested") -> bool:
+        """Begin the drain that ends with exit code 75. False when a stop is under way already."""
+        if self._plan is not None or self._stopped.is_set():
+            return False
+        self._restart_requested = True
+        self._begin(EXIT_RESTART, reason, restart=True)
+        return True
+
+    def request_stop(self, exit_code: int = EXIT_PLANNED, reason: str = "stop requested") -> None:
+        """Begin a stop, or hurry a restart that is waiting for running work; its exit code then stays 75."""
+        if self._plan is None:
+            self._begin(exit_code, reason, restart=False)
+        else:
+            self._plan = self._plan.stop_now(time.monotonic())
+            self._changed.set()
+        self._shutdown.arm(max(self.settings.drain_s, self.settings.cron_s) + self.settings.watchdog_s)
+
+    def _begin(self, exit_code: int, reason: str, *, restart: bool) -> None:
+        self.exit_code, self.exit_reason = exit_code, reason
+        self.state = "draining"
+        self._turns.refusing = True
+        self._plan = DrainPlan.begin(time.monotonic(), restart=restart)
+        self._notifier.send(STATUS="draining")
+        self._writer.touch()
+        self._drain_task = asyncio.ensure_future(self._drain())
+
+    async def _drain(self) -> None:
+        while self._plan is not None:
+            self._changed.clear()
+            wedged = self.settings.wedged_s
+            step = drain_step(
+                self._plan,
+                self.settings,
+                now=time.monotonic(),
+                turns=self._turns.waited_for(wedged),
+                cron=self._turns.waited_for(wedged, "cron"),
+            )
+            if step.plan.phase == "stopping" and self._plan.phase == "after_turn":
+                self._shutdown.arm(
+                    max(self.settings.drain_s, self.settings.cron_s) + self.settings.watchdog_s
+                )
+            self._plan = step.plan
+            if step.plan.phase == "done":
+                break
+            if step.interrupt:
+                count = self._turns.interrupt()
+                logger.warning("time for running work is over; %d interrupted", count)
+            if step.wait:
+                try:
+                    async with asyncio.timeout(min(step.wait, _RECHECK)):
+                        await self._changed.wait()
+                except TimeoutError:
+                    continue
+        self._stopped.set()
+
+    def _on_change(self) -> None:
+        self._changed.set()
+        self._writer.touch()
+
+    # ---- signals --------------------------------------------------------------------------------------------------------------
+
+    def _install_signals(self) -> None:
+        if not self.options.signals or threading.current_thread() is not threading.main_thread():
+            return
+        assert self._loop is not None
+        for number, handler in (
+            (signal.SIGUSR1, self._on_usr1),
+            (signal.SIGTERM, self._on_term),
+            (signal.SIGINT, self._on_int),
+        ):
+            self._loop.add_signal_handler(number, handler)
+            self._handled.append(number)
+
+    def _remove_signals(self) -> None:
+        while self._handled and self._loop is not None:
+            number = self._handled.pop()
+            self._loop.remove_signal_handler(number)
+            if number == signal.SIGUSR1:
+                signal.signal(
+                    number, signal.SIG_IGN
+                )  # its default would kill the process in its last instants
+
+    def _on_usr1(self) -> None:
+        self.request_restart("SIGUSR1")
+
+    def _on_int(self) -> None:
+        self.request_stop(EXIT_PLANNED, "interrupted by its user")
+
+    def _on_term(self) -> None:
+        now = time.time()
+        for kind in ("planned-stop", "takeover"):
+            if consume_marker(
+                self.home,
+                kind,
+                pid=self._record.pid,
+                start_time=self._record.start_time,
+                now=now,
+            ):
+                self.request_stop(EXIT_PLANNED, kind.replace("-", " "))
+                return
+        self.request_stop(EXIT_UNEXPECTED, "signal SIGTERM without notice")
+
+    # ---- watchdogs ------------------------------------------------------------------------------------------------------------
+
+    def _on_wedged_loop(self) -> None:
+        """In the control thread: the loop is dead, so everything is done here and now."""
+        dump_stacks(self.home / "logs" / "gateway-loop-watchdog.log")
+        self._last_words("loop_liveness_watchdog")
+        self.options.hard_exit(EXIT_RESTART)
+
+    def _on_hanging_stop(self) -> None:
+        if not self.options.watchdogs:
+            return
+        dump_stacks(self.home / "logs" / "gateway-shutdown-watchdog.log")
+        self._last_words("shutdown_watchdog")
+        self.options.hard_exit(EXIT_UNEXPECTED)
+
+    def _last_words(self, reason: str) -> None:
+        self.state, self.exit_reason = "degraded", reason
+        try:
+            write_json(self.home / STATE_NAME, self.status(), indent=None)
+        except StoreError:
+            pass  # the process ends in any case
+
+    # ---- what is said about it ------------------------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """The whole state record (facts/runtime.md 2.2), stamped now. Any thread may ask."""
+        wedged = self.settings.wedged_s
+        return {
+            **self._who(),
+            "argv": list(self._record.argv),
+            "exit_reason": self.exit_reason or None,
+            "restart_requested": self._restart_requested,
+            "active_work": self._turns.public(wedged),
+            "platforms": self.platforms,
+            "host": self._record.host,
+            "boot_id": self._record.boot_id,
+            "updated_at": iso(time.time()),
+        }
+
+    def _who(self) -> dict[str, Any]:
+        return {
+            "pid": self._record.pid,
+            "kind": self._record.kind,
+            "start_time": self._record.start_time,
+            "nedura_home": str(self.home),
+            "profile": self.profile,
+            **attrs.asdict(self._supervision),
+            "gateway_state": self.state,
+            "active_agents": len(self._turns),
+            "served_profiles": list(self.served_profiles),
+            **attrs.asdict(self.code),
+            "boot_s": self._boot_s,
+            "drain_budget_s": self.settings.budget_s,
+            "stale": self._skew.stale,
+        }
+
+    def _loop_age(self) -> float:
+        if self._watch is None:
+            return 0.0
+        age = self._watch.age
+        self._watch.ping()
+        return round(age, 3)
+
+    def _identify(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return {"protocol": PROTOCOL, **self._who(), "loop_age_s": self._loop_age()}
+
+    def _status_verb(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "protocol": PROTOCOL,
+            **self.status(),
+            "loop_age_s": self._loop_age(),
+            "answered_at": time.time(),
+            "answering_pid": self._record.pid,
+        }
+
+    async def _pause_verb(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        already = self._plan is not None
+        return {
+            "pausing": self.request_restart("pause-for-update"),
+            "already_stopping": already,
+            "pid": self._record.pid,
+            "drain_timeout": self.settings.budget_s,
+        }
+
+    async def _rescan_verb(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self.options.rescan is None:
+            return {"served_profiles": [], "added": [], "removed": [], "multiplex": False}
+        return {"multiplex": True, **await self.options.rescan()}

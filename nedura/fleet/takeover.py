@@ -1,0 +1,104 @@
+"""Stopping the member that runs on a home: gently, with notice, and never anybody else (facts/runtime.md 2.4)."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from nedura.errors import FleetError
+from nedura.fleet.claim import Holder, lock_holder
+from nedura.fleet.identity import classify
+from nedura.fleet.markers import MarkerKind, write_marker
+from nedura.fleet.processes import Processes, system_processes
+from nedura.fleet.scope import home_from_environ, home_key, same_home
+from nedura.fleet.signals import send_signal, wait_gone
+from nedura.product import NEDURA, Product
+
+__all__ = ["StopLimits", "doubts", "stop_member", "take_over"]
+
+
+@attrs.frozen(kw_only=True)
+class StopLimits:
+    """Seconds that a member has after each signal."""
+
+    term_s: float = 10.0
+    kill_s: float = 5.0
+
+
+_LIMITS: Final = StopLimits()
+
+
+def doubts(pid: int, home: Path, processes: Processes, product: Product = NEDURA) -> str:
+    """Why a live process is not proven to be the gateway of a home; empty when it is. Live evidence outranks every record.
+
+    A member in a host application's own daemon has another command line; then only the lock and the home speak for it.
+    """
+    environ = processes.environ(pid)
+    argv = processes.argv(pid)
+    if environ is None or argv is None:
+        return "its command line or environment cannot be read"
+    verdict = classify(argv, product=product)
+    named = home_from_environ(environ, product)
+    if verdict.may_host and verdict.profile is not None:
+        return ""  # the profile flag outranks the environment it was started with
+    if named is None or not same_home(home_key(named), home_key(home)):
+        return "it runs on another home"
+    return ""
+
+
+async def stop_member(
+    home: Path,
+    *,
+    notice: MarkerKind = "planned-stop",
+    limits: StopLimits = _LIMITS,
+    processes: Processes | None = None,
+    product: Product = NEDURA,
+) -> bool:
+    """Stop the holder of a home's claim: notice, SIGTERM, then SIGKILL. True when it is gone, False when there was none.
+
+    Args:
+        home: the home.
+        notice: what it is told the signal means.
+        limits: seconds after each signal.
+        processes: the process table.
+        product: names.
+
+    Raises:
+        FleetError: it survives, or it cannot be proven to be this home's gateway; nothing was signalled then.
+    """
+    processes = system_processes() if processes is None else processes
+    holder = lock_holder(home, processes)
+    if holder.held is False:
+        return False
+    if holder.pid is None or holder.record is None or holder.record.start_time is None:
+        raise FleetError("A gateway holds this home, but which process it is cannot be told.")
+    pid, start = holder.pid, holder.record.start_time
+    write_marker(home, notice, pid=pid, start_time=start, now=time.time())
+    for number, seconds in ((signal.SIGTERM, limits.term_s), (signal.SIGKILL, limits.kill_s)):
+        sent = send_signal(
+            pid,
+            number,
+            start_time=start,
+            proof=lambda pid: doubts(pid, home, processes, product),
+            processes=processes,
+        )
+        if sent.outcome == "refused":
+            raise FleetError(f"Process {pid} was not signalled: {sent.reason}.")
+        if await asyncio.to_thread(wait_gone, pid, start, seconds):
+            return True
+    raise FleetError(f"Process {pid} does not end; two gateways never share a home.")
+
+
+async def take_over(home: Path, *, limits: StopLimits = _LIMITS) -> Holder | None:
+    """`--replace`: stop the member that runs here so that this process can claim the home. Returns whom it replaced.
+
+    Raises:
+        FleetError: it survives or cannot be proven.
+    """
+    holder = lock_holder(home)
+    return holder if await stop_member(home, notice="takeover", limits=limits) else None

@@ -1,0 +1,59 @@
+"""Entry point of the gateway: `nedura-gateway`, `python -m nedura_gateway`, and what `nedura gateway run` calls."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["main", "run_from"]
+
+EXIT_UNPINNED = 69
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse as `nedura gateway run` does and run; returns the exit code."""
+    from nedura.pinned import pinned
+
+    if reason := pinned():
+        sys.stderr.write(f"nedura-gateway: {reason}\n")
+        return EXIT_UNPINNED
+    from nedura.commands import build_parser, own_flags
+    from nedura.errors import NeduraError
+    from nedura.profile_flag import select
+
+    words = ["gateway", "run", *(sys.argv[1:] if argv is None else argv)]
+    try:
+        selection = select(words, os.environ, own_flags)
+        args = build_parser("nedura-gateway").parse_args(selection.argv)
+    except NeduraError as error:
+        sys.stderr.write(f"nedura-gateway: {error.diagnostics()}\n")
+        return error.exit_code
+    os.environ["NEDURA_HOME"] = str(selection.home)
+    return run_from(args)
+
+
+def run_from(args: argparse.Namespace) -> int:
+    """Run with the parsed flags of `gateway run`."""
+    from nedura_gateway.app import GatewayOptions, run
+    from nedura_gateway.logs import set_up_logging
+
+    set_up_logging(verbose=bool(args.verbose))
+    supervised = bool(args.external_supervisor or os.environ.get("NEDURA_SUPERVISED_CHILD"))
+    options = GatewayOptions(
+        handler=args.answer, replace=args.replace, force=args.force, supervised=supervised
+    )
+    try:
+        return run(options)
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)  # the exit code is settled
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
