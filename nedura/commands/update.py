@@ -1,10 +1,68 @@
-"""Grammar of the `update` commands."""
+"""Grammar of `update`, `logs` and `debug`."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
     """Add them to the top-level parser."""
+    _update(commands.add_parser("update", help="update this install and its whole fleet"))
+    logs = commands.add_parser("logs", help="show logs").add_subparsers(
+        dest="logs", metavar="LOG", required=True
+    )
+    _logs(logs.add_parser("update", help="what the last updates did, from their receipts"))
+
+
+def _update(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(handler="nedura_cli.update:update")
+    parser.add_argument(
+        "--plan", action="store_true", help="print what an update would touch, change nothing"
+    )
+    parser.add_argument("--json", action="store_true", help="one wire event a line on stdout, nothing else")
+    parser.add_argument("-y", "--yes", action="store_true", help="never ask")
+    parser.add_argument("--strict", action="store_true", help="exit 3 instead of 0 when work is left owed")
+    parser.add_argument(
+        "--run-id", metavar="ID", help="id of this run; the same id again reports instead of repeating"
+    )
+    _snapshots(parser)
+    _source(parser)
+    parser.add_argument(
+        "--no-gateway-restart", action="store_true", help="update the code, leave the fleet's restart owed"
+    )
+    parser.add_argument(
+        "--no-probe", action="store_true", help="do not boot a probe on the new version first"
+    )
+    parser.add_argument("--retry", action="store_true", help="try a version again that failed before")
+    parser.add_argument("--gateway", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--post-swap", metavar="FILE", help=argparse.SUPPRESS)
+
+
+def _snapshots(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--backup", action="store_true", help="also write a full backup of the home")
+    parser.add_argument("--no-backup", action="store_true", help="no snapshot and no backup for this run")
+
+
+def _source(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--branch", metavar="NAME", help="update against this branch")
+    parser.add_argument(
+        "--channel", metavar="NAME", help="release channel for this run: stable, canary or main"
+    )
+    parser.add_argument(
+        "--allow-downgrade", action="store_true", help="accept a version older than what runs"
+    )
+    parser.add_argument(
+        "--wheels", type=Path, metavar="DIR", help="install packages from this folder, not an index"
+    )
+    parser.add_argument("--keep-stash", action="store_true", help="checkout layout: leave local edits parked")
+    parser.add_argument(
+        "--switch-branch", action="store_true", help="checkout layout: leave a parked branch for this run"
+    )
+
+
+def _logs(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(handler="nedura_cli.update:logs")
+    parser.add_argument("--last", type=int, default=5, metavar="N", help="how many, newest first (default 5)")
+    parser.add_argument("--json", action="store_true", help="the receipts themselves, one a line")

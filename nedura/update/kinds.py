@@ -8,7 +8,13 @@ from typing import Any, Final
 
 __all__ = ["AREAS", "known_kinds"]
 
-AREAS: Final = ("nedura.update.events",)
+AREAS: Final = (
+    "nedura.update.events",
+    "nedura.update.events_snapshot",
+    "nedura.update.writer",
+    "nedura.fleet.events",
+    "nedura.fleet.restart_events",
+)
 """Modules with an `EVENTS` tuple. An area with events of its own adds its module here."""
 
 

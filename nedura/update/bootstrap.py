@@ -1,0 +1,132 @@
+"""First code of the new tree that runs: standard library only, started by path with `-I -S` (decisions 23, 43).
+
+`bootstrap.py environment REQUEST RESULT` makes the candidate's environment at prepare (sealed).
+`bootstrap.py complete REQUEST RESULT` finishes an update: the environment step where it is still owed (checkout), then the selected
+Python on this same file with `prepared`, which runs `nedura.update.completion` of this tree.
+
+It imports nothing of ours but `nedura.update.environment`, which keeps to the standard library too.
+"""
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+SCHEMA = 1
+HERE = os.path.realpath(__file__)
+TREE = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+FLAGS = ("-I", "-B", "-u", "-X", "utf8")
+
+
+def main(argv: list[str]) -> int:
+    """Run one phase; the exit status is 0, 1 (it failed, the result says why) or 64 (it was called wrongly)."""
+    if len(argv) != 3 or argv[0] not in ("environment", "complete", "prepared"):
+        sys.stderr.write("usage: bootstrap.py environment|complete|prepared REQUEST RESULT\n")
+        return 64
+    phase, request_path, result_path = argv
+    with open(request_path, encoding="utf-8") as stream:
+        request = json.load(stream)
+    if request.get("schema") != SCHEMA:
+        sys.stderr.write(f"bootstrap: request schema {request.get('schema')!r} is not known here\n")
+        return 64
+    if phase == "environment":
+        return environment(request, result_path)
+    if os.path.realpath(str(request.get("source", ""))) != TREE:
+        sys.stderr.write(f"bootstrap: this tree is {TREE}, the request is for another\n")
+        return 64
+    if phase == "complete":
+        return complete(request, request_path, result_path)
+    return prepared(request, request_path, result_path)
+
+
+def load_environment() -> Any:
+    """`ensure_environment` of this tree, under `-S`: it and what it imports keep to the standard library."""
+    if TREE not in sys.path:
+        sys.path.insert(0, TREE)
+    from nedura.update.environment import ensure_environment
+
+    return ensure_environment
+
+
+def environment(request: "dict[str, Any]", result_path: str) -> int:
+    """Phase `environment`: answer with what `ensure_environment` says, or with why it failed."""
+    try:
+        answer = load_environment()(request)
+        ok = bool(answer.get("ok", True))
+    except Exception as error:  # border of a process: the parent must get a reason, not a traceback
+        answer, ok = {"ok": False, "reason": f"{type(error).__name__}: {error}"[:500]}, False
+    write_json(result_path, {"schema": SCHEMA, **answer})
+    return 0 if ok else 1
+
+
+def complete(request: "dict[str, Any]", request_path: str, result_path: str) -> int:
+    """Phase `complete`: the environment step where it is owed, then the selected Python takes this process over."""
+    rearm_tail(request)
+    wanted = request.get("environment")
+    if wanted is not None:
+        try:
+            answer = load_environment()(wanted)
+        except Exception as error:  # border of a process: a failed sync is a follow-up, never the end (A6)
+            answer = {"ok": False, "reason": f"{type(error).__name__}: {error}"[:500]}
+        request["pm_receipt"] = answer
+        request["environment"] = None
+        if answer.get("python"):
+            request["python"] = answer["python"]
+        write_json(request_path, request)
+    python = request.get("python") or sys.executable
+    command = [python, *FLAGS, HERE, "prepared", request_path, result_path]
+    os.execv(python, command)  # the event pipe and the install lock stay open across it
+
+
+def prepared(request: "dict[str, Any]", request_path: str, result_path: str) -> int:
+    """Phase `prepared`: the new application code of this very tree, under the selected Python."""
+    for root in reversed(request.get("roots") or ("",)):
+        place = os.path.normpath(os.path.join(TREE, root))
+        while place in sys.path:
+            sys.path.remove(place)
+        sys.path.insert(0, place)
+    import nedura
+
+    if not os.path.realpath(nedura.__file__).startswith(TREE + os.sep):
+        sys.stderr.write("bootstrap: the selected Python imports nedura from another place\n")
+        return 64
+    from nedura.update import completion
+
+    return completion.main(request_path, result_path)
+
+
+def rearm_tail(request: "dict[str, Any]") -> None:
+    """The tail obligation once more, by new code, before anything else of it runs."""
+    place = request.get("tail")
+    if not place or os.path.exists(place):
+        return
+    os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+    write_bytes(place, b"The update's completion is pending.\n")
+
+
+def write_json(path: str, value: "dict[str, Any]") -> None:
+    """Replace a file whole and durably."""
+    write_bytes(path, json.dumps(value).encode("utf-8"))
+
+
+def write_bytes(path: str, data: bytes) -> None:
+    """Temp file in the same folder, fsync, rename, fsync of the folder."""
+    folder = os.path.dirname(os.path.abspath(path))
+    temp = os.path.join(folder, f".{os.path.basename(path)}.tmp.{os.getpid()}.{time.monotonic_ns()}")
+    handle = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(handle, data)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    os.replace(temp, path)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,36 @@
+"""What both halves of an update ask of the fleet, as one seam over fleet's public names."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Collection, Sequence
+from typing import Protocol
+
+from nedura.fleet import Fleet, Runtime
+from nedura.installs import CodeIdentity
+from nedura.wire import Event
+
+__all__ = ["FleetParts"]
+
+
+class FleetParts(Protocol):
+    """The fleet as an update sees it."""
+
+    async def collect(self) -> Fleet:
+        """Everything of this install that is live."""
+        ...
+
+    def first(self, runtimes: Sequence[Runtime], expected: CodeIdentity) -> AsyncGenerator[Event, None]:
+        """Restart one eligible member and watch it; no event at all when none is eligible."""
+        ...
+
+    def rest(
+        self, runtimes: Sequence[Runtime], expected: CodeIdentity, skip: Collection[int]
+    ) -> AsyncGenerator[Event, None]:
+        """Restart the others, each with its own failure."""
+        ...
+
+    def verify(
+        self, before: Fleet, expected: CodeIdentity, restarted: Collection[str]
+    ) -> AsyncGenerator[Event, None]:
+        """Wait until the fleet has settled; the last event is the `FleetMatrix`."""
+        ...

@@ -1,0 +1,89 @@
+"""The seams of `update()` and their real defaults, looked up at call time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+from typing import Protocol
+
+import attrs
+
+from nedura.update.child import Child
+from nedura.update.fleet_parts import FleetParts
+from nedura.update.request import CompletionRequest
+from nedura.update.run import Run
+from nedura.wire import Event
+
+__all__ = ["Refusal", "StageFunction", "UpdateParts", "default_parts"]
+
+StageFunction = Callable[[Run], AsyncGenerator[Event, None]]
+
+
+@attrs.frozen(kw_only=True)
+class Refusal:
+    """Admission said no (facts/update.md 2.1).
+
+    Attributes:
+        code: closed token.
+        message: for people.
+        command: what to run instead, may be empty.
+        exit_code: 2, or 0 for a checkout that declares another owner.
+    """
+
+    code: str
+    message: str
+    command: str = ""
+    exit_code: int = 2
+
+
+class Spawn(Protocol):
+    """Starts the completion child."""
+
+    def __call__(
+        self, run: Run, request: CompletionRequest, folder: Path, log: Callable[[str], None]
+    ) -> Child:
+        """A child that is not started yet."""
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class UpdateParts:
+    """What `update()` works with; each field may be replaced.
+
+    Attributes:
+        admit: finds the install, its layout and current code, sets them on the run, and may refuse.
+        plan, snapshot, prepare, validate, commit: the stages; prepare's last event is `Prepared`, commit's is `Committed`.
+        take_back: undoes a sealed commit by the pointer, one rename.
+        fleet: the fleet as the old code sees it.
+        remember_failed: keeps the inputs of a generation whose first member failed (decision 34).
+        spawn: makes the completion child.
+    """
+
+    admit: Callable[[Run], Awaitable[Refusal | None]]
+    plan: StageFunction
+    snapshot: StageFunction
+    prepare: StageFunction
+    validate: StageFunction
+    commit: StageFunction
+    take_back: Callable[[Run], None]
+    fleet: Callable[[Run], FleetParts]
+    remember_failed: Callable[[Run, str], None]
+    spawn: Spawn
+
+
+def default_parts() -> UpdateParts:
+    """The real ones."""
+    from nedura.update import real
+
+    return UpdateParts(
+        admit=real.admit,
+        plan=real.plan,
+        snapshot=real.snapshot,
+        prepare=real.prepare,
+        validate=real.validate,
+        commit=real.commit,
+        take_back=real.take_back,
+        fleet=real.fleet,
+        remember_failed=real.remember_failed,
+        spawn=real.spawn,
+    )

@@ -1,0 +1,341 @@
+"""`update()`: the list of stages and what surrounds them: lock, receipt, obligations, the commit point, the last word.
+
+Exit codes: 0 committed or already current, 1 nothing committed or rolled back (or local edits parked), 2 refused, 130 Ctrl-C
+(facts/update.md 1.5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from nedura.clock import Clock, SystemClock, iso
+from nedura.errors import NeduraError, RefusedError, StoreError, UpdateError, UsageError
+from nedura.homes import current_home, root_home
+from nedura.product import NEDURA, Product
+from nedura.text import clean, redact
+from nedura.update import stages
+from nedura.update.events import (
+    AlreadyReported,
+    FollowUp,
+    Outcome,
+    StageFinished,
+    StageStarted,
+    StepDone,
+    UpdateFinished,
+    UpdateStarted,
+)
+from nedura.update.interrupted import close_interrupted
+from nedura.update.journal import Journal
+from nedura.update.lock import LockHeld, UpdateLock
+from nedura.update.options import UpdateOptions
+from nedura.update.owner import myself
+from nedura.update.parts import Refusal, UpdateParts, default_parts
+from nedura.update.receipt import is_finished, owed_steps
+from nedura.update.receipts import ReceiptStore, receipt_name
+from nedura.update.run import Run
+from nedura.wire import Event
+
+__all__ = ["update"]
+
+RUN_ID_LIMIT: Final = 64
+
+
+class Refused(Exception):
+    """Raised inside the pipeline when admission says no."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+async def update(
+    *,
+    home: Path | None = None,
+    product: Product = NEDURA,
+    options: UpdateOptions | None = None,
+    clock: Clock | None = None,
+    environ: Mapping[str, str] | None = None,
+    parts: UpdateParts | None = None,
+) -> AsyncGenerator[Event, None]:
+    """Update this install and its whole fleet; the last event is always `UpdateFinished`, which holds the exit code.
+
+    Use it under `aclosing`. Closing or cancelling it ends the completion child's whole tree, closes the receipt as `interrupted` and
+    releases the lock before it returns.
+
+    Args:
+        home: the invoking profile's home; default the current one.
+        product: names and places.
+        options: what this run is asked to do.
+        clock: time seam.
+        environ: environment seam.
+        parts: stage and fleet seams.
+
+    Raises:
+        UsageError: an option that cannot be.
+    """
+    environ = dict(os.environ if environ is None else environ)
+    clock = SystemClock() if clock is None else clock
+    options = options or UpdateOptions()
+    home = current_home(environ) if home is None else home
+    run = Run(
+        run_id=_run_id(options),
+        root_home=root_home(home, environ),
+        home=home,
+        clock=clock,
+        started_at=clock.time(),
+        environ=environ,
+        product=product,
+        options=options,
+    )
+    pipeline = _Pipeline(run=run, parts=parts or default_parts(), journal=Journal(run.root_home, clock))
+    events = pipeline.events()
+    try:
+        async for event in events:
+            yield event
+    finally:
+        await events.aclose()
+
+
+def _run_id(options: UpdateOptions) -> str:
+    wanted = options.run_id
+    if wanted is None:
+        return secrets.token_hex(16)
+    if (
+        not wanted
+        or len(wanted) > RUN_ID_LIMIT
+        or not all(ch.isalnum() or ch in "-_." for ch in wanted)
+        or wanted[0] in "-."
+    ):
+        raise UsageError("A run id is 1 to 64 letters, digits, dots, dashes or underscores.")
+    return wanted
+
+
+@attrs.define(kw_only=True)
+class _Pipeline:
+    run: Run
+    parts: UpdateParts
+    journal: Journal
+
+    async def events(self) -> AsyncGenerator[Event, None]:
+        """The whole run, from the lock to the last event."""
+        run = self.run
+        done = self._already()
+        if done is not None:
+            for event in done:
+                yield event
+            return
+        admission = await self._admit()
+        lock = UpdateLock(run.root_home, stages.lock_file(run), run.product, run.environ)
+        try:
+            lock.acquire(run.started_at)
+        except RefusedError as refused:
+            for event in self._refused_by_lock(refused):
+                yield event
+            return
+        run.lock_fds = lock.fds
+        try:
+            events = self._locked(admission)
+            try:
+                async for event in events:
+                    yield event
+            finally:
+                await events.aclose()
+        finally:
+            lock.release()
+
+    async def _admit(self) -> Refusal | NeduraError | None:
+        """Admission looks before the lock, because the lock belongs to the install; what it says waits for the receipt."""
+        try:
+            return await self.parts.admit(self.run)
+        except NeduraError as error:
+            return error
+
+    def _already(self) -> list[Event] | None:
+        """The same run id again reports instead of repeating (decision 36)."""
+        store = ReceiptStore(self.run.root_home)
+        receipt = store.find(self.run.run_id) if self.run.options.run_id else None
+        if receipt is None or receipt.get("update_id") != self.run.run_id or not is_finished(receipt):
+            return None
+        outcome, path = str(receipt["outcome"]), str(store.path_of(receipt))
+        exit_code = receipt.get("exit_code")
+        return [
+            AlreadyReported(run_id=self.run.run_id, outcome=outcome, receipt=path),
+            UpdateFinished(
+                run_id=self.run.run_id,
+                outcome=outcome,
+                exit_code=exit_code if isinstance(exit_code, int) else 1,
+                finished_at=str(receipt.get("finished_at", "")),
+                stop_reason=str(receipt.get("stop_reason", "")),
+                stop_class=str(receipt.get("stop_class", "")),
+                followups=tuple(owed_steps(receipt)),
+                receipt=path,
+                changed=bool(receipt.get("changed")),
+            ),
+        ]
+
+    def _refused_by_lock(self, refused: RefusedError) -> list[Event]:
+        """An own archived receipt; `latest.json` belongs to the run that holds the lock (decision 18)."""
+        self.journal.latest = False
+        found: list[Event] = []
+        if isinstance(refused, LockHeld):
+            found.append(self._take(self._started()))
+        else:
+            self.journal.writes = False
+        found.append(self._finish("refused", 2, reason=refused.diagnostics(), stop_class=refused.code))
+        return found
+
+    def _take(self, event: Event) -> Event:
+        self.journal.take(event)
+        return event
+
+    def _started(self) -> UpdateStarted:
+        run, me = self.run, myself()
+        started = UpdateStarted(
+            run_id=run.run_id,
+            started_at=iso(run.started_at),
+            install_id=run.install.install_id if run.install is not None else "",
+            layout=run.layout,
+            pid=me.pid,
+            pid_create_time=me.create_time,
+            argv=tuple(clean(redact(word), 300) for word in sys.argv),
+            initiator=stages.initiator(run),
+            correlation_id=run.product.setting(run.environ, "UPDATE_CORRELATION_ID") or None,
+            action_id=stages.action_id(run) or None,
+            pre_update=run.before,
+        )
+        place = self.journal.store.folder / receipt_name(started.started_at, me.pid, run.run_id)
+        return attrs.evolve(started, receipt=str(place))
+
+    async def _locked(self, admission: Refusal | NeduraError | None) -> AsyncGenerator[Event, None]:
+        """Everything under the lock. Every way out closes the receipt."""
+        try:
+            events = self._stages(admission)
+            try:
+                async for event in events:
+                    yield event
+            finally:
+                await events.aclose()
+            ending = self._ended()
+        except Refused as refused:
+            ending = self._refusal(refused.refusal)
+        except RefusedError as error:
+            ending = self._finish(
+                "refused", error.exit_code, reason=error.diagnostics(), stop_class=error.code
+            )
+        except NeduraError as error:
+            stop_class = error.stop_class if isinstance(error, UpdateError) else error.code
+            ending = self._failed(error.diagnostics(), stop_class)
+        except (asyncio.CancelledError, GeneratorExit):
+            self._interrupted()
+            raise
+        except Exception as error:  # border of the generator: the receipt must close, whatever happened
+            ending = self._failed(f"{type(error).__name__}: {clean(redact(str(error)), 300)}", "internal")
+            self.run.notes["error"] = error
+        warning = self.journal.warning()
+        if warning is not None:
+            yield warning
+        yield ending
+
+    async def _stages(self, admission: Refusal | NeduraError | None) -> AsyncGenerator[Event, None]:
+        interrupted = list(close_interrupted(self.journal.store, self.run.clock.time()))
+        yield self._take(self._started())
+        if self.journal.failure:
+            raise StoreError(
+                f"The receipt cannot be written: {self.journal.failure}", advice="Nothing was changed."
+            )
+        for found in interrupted:
+            yield self._take(found)
+        if isinstance(admission, NeduraError):
+            yield self._take(StepDone(name="admission", ok=False, detail=admission.message))
+            raise admission
+        if admission is not None:
+            detail = f"{admission.code} {admission.command}".strip()
+            yield self._take(StepDone(name="admission", ok=False, detail=detail))
+            raise Refused(admission)
+        for name, stage in stages.STAGES:
+            events = self._stage(name, stage)
+            try:
+                async for event in events:
+                    yield event
+            finally:
+                await events.aclose()
+
+    async def _stage(self, name: str, stage: stages.StageFunction) -> AsyncGenerator[Event, None]:
+        """One stage in its frame; what the completion child sends is recorded already."""
+        if stages.is_skipped(name, self.run):
+            return
+        began = self.run.clock.monotonic()
+        framed = name not in stages.UNFRAMED
+        if framed:
+            yield self._take(StageStarted(stage=name))
+        try:
+            events = stage(self.run, self.parts, self.journal)
+            try:
+                async for event in events:
+                    yield event
+            finally:
+                await events.aclose()
+        except Exception as error:  # border: the stage's end is told, then the error goes on
+            if framed:
+                yield self._take(self._end(name, began, error))
+            raise
+        if framed:
+            yield self._take(self._end(name, began, None))
+
+    def _end(self, name: str, began: float, error: Exception | None) -> StageFinished:
+        reason = ""
+        if error is not None:
+            reason = error.message if isinstance(error, NeduraError) else type(error).__name__
+        return StageFinished(
+            stage=name,
+            outcome="success" if error is None else "failed",
+            reason=reason,
+            seconds=round(self.run.clock.monotonic() - began, 3),
+            facts={"mode": self.run.layout} if name == "commit" else {},
+        )
+
+    def _refusal(self, refusal: Refusal) -> Event:
+        reason = f"{refusal.message} {refusal.command}".strip()
+        return self._finish("refused", refusal.exit_code, reason=reason, stop_class=refusal.code)
+
+    def _failed(self, reason: str, stop_class: str) -> Event:
+        """A failure before the commit point is exit 1. Behind it, it is owed and the run succeeds (the spec's Verify)."""
+        if self.run.committed:
+            self.journal.resume()
+            self._take(FollowUp(step="completion", reason=reason))
+            return self._ended(reason)
+        return self._finish("failed", 1, reason=reason, stop_class=stop_class)
+
+    def _ended(self, reason: str = "") -> Event:
+        """The last event of a run that was not stopped."""
+        finished = self.run.notes.get("finished")
+        if isinstance(finished, UpdateFinished):
+            return finished
+        return stages.last_word(self.run, self.journal, reason)
+
+    def _interrupted(self) -> None:
+        """Cancelled or closed: nobody listens any more, but the receipt says what happened."""
+        if self.journal.finished:
+            return
+        self.journal.resume()
+        where = (
+            "after the commit point" if self.run.committed else "before the commit point; nothing was changed"
+        )
+        self._finish("interrupted", 130, reason=f"interrupted {where}", stop_class="interrupted")
+
+    def _finish(self, outcome: Outcome, exit_code: int, *, reason: str = "", stop_class: str = "") -> Event:
+        event = stages.finished(
+            self.run, self.journal, outcome, exit_code, reason=reason, stop_class=stop_class
+        )
+        self.journal.take(event)
+        if self.journal.latest:
+            self.journal.store.prune()
+        return event

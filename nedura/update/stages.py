@@ -1,0 +1,197 @@
+"""The stages of the old half, in order, and what each sets on the run.
+
+Each is one async generator of events that are already in the journal. prepare, validate and commit together are the spec's "apply";
+the last one hands over to the new code and judges what comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import Final
+
+from nedura.clock import iso
+from nedura.errors import UpdateError
+from nedura.update import marker
+from nedura.update.commit_point import arm
+from nedura.update.events import Committed, Outcome, Prepared, UpdateFinished
+from nedura.update.handover import completion
+from nedura.update.journal import Journal
+from nedura.update.parts import UpdateParts
+from nedura.update.receipt import owed_steps
+from nedura.update.run import Run
+from nedura.update.steps import ending
+from nedura.wire import Event
+
+__all__ = [
+    "STAGES",
+    "UNFRAMED",
+    "StageFunction",
+    "action_id",
+    "finished",
+    "initiator",
+    "is_skipped",
+    "last_word",
+    "lock_file",
+]
+
+StageFunction = Callable[[Run, UpdateParts, Journal], AsyncGenerator[Event, None]]
+
+
+async def _told(journal: Journal, source: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
+    """Put a part's events into the journal on their way out."""
+    events = source
+    try:
+        async for event in events:
+            journal.take(event)
+            yield event
+    finally:
+        await events.aclose()
+
+
+async def plan(run: Run, parts: UpdateParts, journal: Journal) -> AsyncGenerator[Event, None]:
+    """Read-only inventory, recorded right after the receipt opens; later the worklist of reconciliation."""
+    events = _told(journal, parts.plan(run))
+    try:
+        async for event in events:
+            yield event
+    finally:
+        await events.aclose()
+
+
+async def snapshot(run: Run, parts: UpdateParts, journal: Journal) -> AsyncGenerator[Event, None]:
+    """Quick snapshots of every profile."""
+    events = _told(journal, parts.snapshot(run))
+    try:
+        async for event in events:
+            if event.kind == "snapshot_taken":
+                run.snapshots[getattr(event, "profile", "")] = getattr(event, "snapshot_id", "")
+            yield event
+    finally:
+        await events.aclose()
+
+
+async def prepare(run: Run, parts: UpdateParts, journal: Journal) -> AsyncGenerator[Event, None]:
+    """Build the candidate aside."""
+    events = _told(journal, parts.prepare(run))
+    try:
+        async for event in events:
+            if isinstance(event, Prepared):
+                run.candidate, run.changed = event.candidate, event.changed
+            yield event
+    finally:
+        await events.aclose()
+    if run.candidate is None:
+        raise UpdateError("Nothing was prepared.", stop_class="internal")
+
+
+async def validate(run: Run, parts: UpdateParts, journal: Journal) -> AsyncGenerator[Event, None]:
+    """Compile, import, rehearse, boot the probe."""
+    events = _told(journal, parts.validate(run))
+    try:
+        async for event in events:
+            yield event
+    finally:
+        await events.aclose()
+
+
+async def commit(run: Run, parts: UpdateParts, journal: Journal) -> AsyncGenerator[Event, None]:
+    """Obligations durable, then the one move. A failure before the move hands them back byte for byte."""
+    armed = arm(run)
+    try:
+        events = _told(journal, parts.commit(run))
+        try:
+            async for event in events:
+                if isinstance(event, Committed):
+                    run.committed = True
+                yield event
+        finally:
+            await events.aclose()
+    except BaseException:
+        if not run.committed and not armed.moved(run):
+            armed.hand_back()
+        raise
+    run.notes["armed"] = armed
+    armed.moved_on(run)
+
+
+STAGES: Final[tuple[tuple[str, StageFunction], ...]] = (
+    ("plan", plan),
+    ("snapshot", snapshot),
+    ("prepare", prepare),
+    ("validate", validate),
+    ("commit", commit),
+    ("completion", completion),
+)
+"""The update, in order."""
+
+UNFRAMED: Final = frozenset({"completion"})
+"""Stages without an own frame: the completion's stages frame themselves."""
+
+
+def is_skipped(name: str, run: Run) -> bool:
+    """Already up to date: nothing to validate and nothing to move (decision 40)."""
+    return name in ("validate", "commit") and run.candidate is not None and not run.changed
+
+
+def lock_file(run: Run) -> Path:
+    """The install's lock: beside its generations (sealed), in the git folder (checkout), else in the root home."""
+    place = run.notes.get("lock_file")
+    if isinstance(place, Path):
+        return place
+    if run.install is not None:
+        return run.install.folder / f".{run.product.command}-update.lock"
+    return run.root_home / f".{run.product.command}-update.lock"
+
+
+def initiator(run: Run) -> str:
+    """Who started the run."""
+    if run.options.gateway_mode:
+        return "gateway"
+    return "desktop" if action_id(run) else "cli"
+
+
+def action_id(run: Run) -> str:
+    """Id of the dashboard action this run answers for, empty when there is none."""
+    return marker.action_id(run.environ, run.product)
+
+
+def finished(
+    run: Run, journal: Journal, outcome: Outcome, exit_code: int, *, reason: str = "", stop_class: str = ""
+) -> UpdateFinished:
+    """The last event."""
+    current = (
+        run.candidate.identity
+        if run.candidate is not None and (run.committed or not run.changed)
+        else run.before
+    )
+    try:
+        path = str(journal.store.path_of(journal.receipt)) if journal.receipt["started_at"] else ""
+    except (KeyError, ValueError):
+        path = ""
+    return UpdateFinished(
+        run_id=run.run_id,
+        outcome=outcome,
+        exit_code=exit_code,
+        finished_at=iso(run.clock.time()),
+        stop_reason=reason,
+        stop_class=stop_class,
+        followups=tuple(owed_steps(journal.receipt)),
+        receipt=path,
+        changed=run.committed,
+        now=current,
+    )
+
+
+def last_word(run: Run, journal: Journal, reason: str = "") -> UpdateFinished:
+    """The parent closes a run that is committed or was current already."""
+    owed = owed_steps(journal.receipt)
+    end = ending(
+        followups=owed,
+        user_action=bool(journal.receipt.get("user_action")),
+        strict=run.options.strict,
+    )
+    event = finished(run, journal, end["outcome"], end["exit_code"], reason=reason)
+    journal.take(event)
+    journal.store.prune()
+    return event

@@ -1,0 +1,141 @@
+"""`nedura update` and `nedura logs update`: every line comes from the events and receipts themselves."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+from contextlib import aclosing
+from typing import Any
+
+from nedura import update as run_update
+from nedura.homes import process_home, root_home
+from nedura.update import ReceiptStore, UpdateFinished, UpdateOptions, action_marker
+from nedura_cli.output import Output
+
+__all__ = ["logs", "update"]
+
+
+def options_of(args: argparse.Namespace) -> UpdateOptions:
+    """What the command line asks for."""
+    return UpdateOptions(
+        backup=args.backup,
+        no_backup=args.no_backup,
+        yes=args.yes,
+        keep_stash=args.keep_stash,
+        branch=args.branch,
+        switch_branch=args.switch_branch,
+        channel=args.channel,
+        no_gateway_restart=args.no_gateway_restart,
+        gateway_mode=args.gateway,
+        strict=args.strict,
+        run_id=args.run_id,
+        retry=args.retry,
+        allow_downgrade=args.allow_downgrade,
+        probe=not args.no_probe,
+        wheels=args.wheels,
+    )
+
+
+def update(args: argparse.Namespace, output: Output) -> int:
+    """Run an update, or print its plan."""
+    if args.plan:
+        return _plan(output)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a closed terminal must not stop an update half-way
+    try:
+        finished = asyncio.run(_run(options_of(args), output))
+    except KeyboardInterrupt:
+        return _interrupted(output)
+    return _close(finished, output)
+
+
+async def _run(options: UpdateOptions, output: Output) -> UpdateFinished:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    finished: UpdateFinished | None = None
+    async with aclosing(run_update(options=options)) as events:
+        async for event in events:
+            output.event(event)
+            if isinstance(event, UpdateFinished):
+                finished = event
+    assert finished is not None, "an update always ends with UpdateFinished"
+    return finished
+
+
+def _close(finished: UpdateFinished, output: Output) -> int:
+    if finished.exit_code and finished.receipt and not output.as_json:
+        output.remark(f"Receipt: {finished.receipt}")
+    _mark(finished.outcome == "success", finished.exit_code, output)
+    return finished.exit_code
+
+
+def _mark(success: bool, exit_code: int, output: Output) -> None:
+    """The terminal marker line of a dashboard action (facts/update.md 1.3)."""
+    line = action_marker(os.environ, success=success, exit_code=exit_code)
+    if line and output.as_json:
+        output.remark(line)
+    elif line:
+        output.line(line)
+
+
+def _interrupted(output: Output) -> int:
+    receipt = ReceiptStore(root_home(process_home())).newest() or {}
+    event = UpdateFinished(
+        run_id=str(receipt.get("update_id", "")),
+        outcome="interrupted",
+        exit_code=130,
+        finished_at=str(receipt.get("finished_at") or ""),
+        stop_reason=str(receipt.get("stop_reason", "")),
+        stop_class="interrupted",
+    )
+    output.event(event)
+    _mark(False, 130, output)
+    return 130
+
+
+def _plan(output: Output) -> int:
+    from nedura import plan_update
+
+    plan = asyncio.run(plan_update())
+    if output.as_json:
+        from nedura.wire import to_wire
+
+        output.record(to_wire(plan))
+        return 0
+    output.line(plan.copy_terminal)
+    return 0
+
+
+def logs(args: argparse.Namespace, output: Output) -> int:
+    """Print the newest receipts."""
+    receipts = ReceiptStore(root_home(process_home())).recent(max(1, args.last))
+    for receipt in receipts:
+        output.record(receipt)
+        for line in receipt_lines(receipt):
+            output.line(line)
+    if not receipts:
+        output.line("No update has run here yet.")
+    return 0
+
+
+def receipt_lines(receipt: dict[str, Any]) -> list[str]:
+    """A receipt as people read it. Unknown values of later versions are shown as they are."""
+    code = receipt.get("post_update") or receipt.get("pre_update") or {}
+    version = f"{code.get('version', '')} ({code.get('short_sha', '')})" if code else "unknown version"
+    lines = [
+        f"{receipt.get('started_at', '')[:19]}  {receipt.get('outcome', '?'):<11} {version}  {receipt.get('update_id', '')[:8]}"
+    ]
+    if receipt.get("stop_reason"):
+        lines.append(f"    {receipt['stop_reason']}")
+    lines.extend(
+        f"    owed: {row.get('step')}: {row.get('reason')}" for row in receipt.get("followups") or ()
+    )
+    action = receipt.get("user_action")
+    if action:
+        lines.append(f"    yours: {action.get('step')}: {action.get('reason')}")
+    restarted = (receipt.get("gateway_restart") or {}).get("restarted") or ()
+    lines.extend(f"    {row.get('profile')}: back after {row.get('downtime_ms', 0)} ms" for row in restarted)
+    return lines

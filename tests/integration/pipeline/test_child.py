@@ -1,0 +1,185 @@
+"""Children that are dead, missing, lying, wedged or flooding: the update is committed, exit 0, and the completion stays owed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from nedura.update import UpdateOptions
+from tests.kits.pipeline import GOOD_CHILD, Toy, gone
+
+BAD = {
+    "dies at once": "raise SystemExit(1)\n",
+    "exits 0 without a word": "",
+    "killed": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n",
+    "syntax error": "def (\n",
+    "exit code lies": GOOD_CHILD + "close(code=0)\nsys.exit(7)\n",
+    "another run's result": GOOD_CHILD + "request['update_id'] = 'other'\nclose()\n",
+    "another run's nonce": GOOD_CHILD + "request['nonce'] = 'forged'\nclose()\n",
+    "success without receipt": GOOD_CHILD
+    + "json.dump({'schema': 1, 'update_id': request['update_id'], 'nonce': request['nonce'], 'exit_code': 0,"
+    " 'receipt': None}, open(result_path, 'w'))\n",
+    "receipt still running": GOOD_CHILD + "close(outcome='running')\n",
+    "success that is a failure": GOOD_CHILD + "close(outcome='failed')\n",
+    "result is no json": GOOD_CHILD + "open(result_path, 'w').write('{')\n",
+    "result is a list": GOOD_CHILD + "open(result_path, 'w').write('[1]')\n",
+    "a line without end": GOOD_CHILD + "os.write(fd, b'x' * 200_000)\nclose()\n",
+}
+
+
+@pytest.mark.parametrize("how", BAD)
+async def test_a_bad_child_is_a_follow_up_not_a_failure(tmp_path: Path, how: str) -> None:
+    toy = Toy(tmp_path / "home", child=BAD[how])
+    finished, events = await toy.run()
+    assert (finished.outcome, finished.exit_code) == ("success", 0), finished
+    assert finished.followups == ("completion",)
+    assert toy.current == "000002"
+    assert toy.tail_armed
+    assert toy.latest()["outcome"] == "success"
+    (row,) = toy.latest()["followups"]
+    assert row["step"] == "completion"
+    (line,) = [event.copy_terminal for event in events if event.kind == "follow_up"]
+    assert "'completion'" in line
+    assert "\n" not in line
+
+
+async def test_a_child_that_cannot_be_started_is_a_follow_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy = Toy(tmp_path / "home")
+
+    def nowhere(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    finished, _ = await toy.run(spawn=nowhere)
+    assert (finished.outcome, finished.exit_code, finished.followups) == ("success", 0, ("completion",))
+    assert toy.tail_armed
+
+
+async def test_a_wedged_child_is_ended_at_the_deadline_with_its_whole_tree(tmp_path: Path) -> None:
+    grandchild = tmp_path / "grandchild"
+    toy = Toy(
+        tmp_path / "home",
+        child=GOOD_CHILD
+        + f"import subprocess, time\np = subprocess.Popen(['sleep', '300'])\nopen({str(grandchild)!r}, 'w').write(str(p.pid))\n"
+        "tell(kind='step', name='begun')\ntime.sleep(300)\n",
+    )
+    began = time.monotonic()
+    finished, _events = await toy.run(UpdateOptions(deadline=3.0))
+    assert time.monotonic() - began < 12
+    assert finished.followups == ("completion",)
+    assert "deadline" in toy.latest()["followups"][0]["reason"]
+    assert gone(int(grandchild.read_text()))
+    assert [row["name"] for row in toy.latest()["steps"]] == ["begun"]
+
+
+async def test_a_flood_of_output_and_events_is_bounded(tmp_path: Path) -> None:
+    toy = Toy(
+        tmp_path / "home",
+        child=GOOD_CHILD + "for _ in range(4000):\n    sys.stdout.write('\\x1b[31m' + 'A' * 10_000 + '\\n')\n"
+        "for i in range(1_000_000):\n    tell(kind='made_up', number=i, text='\\x1b]0;title\\x07')\nclose()\n",
+    )
+    before = psutil.Process().memory_info().rss
+    finished, events = await toy.run()
+    assert finished.followups == ("completion",)
+    assert "too much" in toy.latest()["followups"][0]["reason"]
+    assert psutil.Process().memory_info().rss - before < 200 * 1024 * 1024
+    receipt = json.dumps(toy.latest())
+    assert "\\u001b" not in receipt
+    assert len(toy.latest()["foreign"]) == 200
+    log = (toy.home / "logs/update.log").read_bytes()
+    assert b"\x1b" not in log
+    assert len(log) < 4 * 1024 * 1024
+    foreign = next(event for event in events if event.kind == "made_up")
+    assert type(foreign).__name__ == "ForeignEvent"
+
+
+async def test_unknown_kinds_are_reyielded_with_their_copy(tmp_path: Path) -> None:
+    toy = Toy(
+        tmp_path / "home",
+        child=GOOD_CHILD
+        + "tell(kind='from_the_future', copy='Hello.', copy_terminal='hello \\x1b[31mred', n=[1])\nclose()\n",
+    )
+    _, events = await toy.run()
+    (event,) = [event for event in events if event.kind == "from_the_future"]
+    assert event.copy == "Hello."
+    assert event.copy_terminal == "hello red"
+
+
+async def test_a_child_cannot_say_how_the_run_ended_by_an_event(tmp_path: Path) -> None:
+    toy = Toy(
+        tmp_path / "home",
+        child=GOOD_CHILD
+        + "tell(kind='update_finished', run_id='x', outcome='success', exit_code=0)\nsys.exit(3)\n",
+    )
+    finished, events = await toy.run()
+    assert finished.followups == ("completion",)
+    assert [event.kind for event in events].count("update_finished") == 1
+
+
+async def test_a_receipt_that_the_child_closed_before_it_died_counts(tmp_path: Path) -> None:
+    toy = Toy(
+        tmp_path / "home",
+        child=GOOD_CHILD
+        + "receipt = close()\nos.unlink(result_path)\njson.dump(receipt, open(request['receipt_path'], 'w'))\n"
+        "os.kill(os.getpid(), 9)\n",
+    )
+    finished, _ = await toy.run()
+    assert (finished.outcome, finished.exit_code, finished.followups) == ("success", 0, ())
+
+
+async def test_cancelling_ends_the_tree_before_the_lock_is_free(tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    toy = Toy(
+        tmp_path / "home",
+        child=GOOD_CHILD
+        + f"import time\nopen({str(mark)!r}, 'w').write(str(os.getpid()))\ntell(kind='step', name='begun')\ntime.sleep(300)\n",
+    )
+
+    async def consume() -> None:
+        async for _ in toy.stream():
+            pass
+
+    task = asyncio.ensure_future(consume())
+    while not mark.exists() or not mark.read_text():
+        await asyncio.sleep(0.02)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert gone(int(mark.read_text()))
+    receipt = toy.latest()
+    assert (receipt["outcome"], receipt["exit_code"]) == ("interrupted", 130)
+    assert "after the commit point" in receipt["stop_reason"]
+    assert toy.tail_armed
+    assert not (toy.home / ".nedura-update-in-progress").exists()
+
+
+async def test_the_child_is_isolated_and_keeps_the_install_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("VIRTUAL_ENV", "/nowhere")
+    report = tmp_path / "report.json"
+    toy = Toy(
+        tmp_path / "home",
+        child=GOOD_CHILD + "import fcntl, glob\n"
+        "held = [os.readlink(p) for p in glob.glob('/proc/self/fd/*') if os.path.islink(p)]\n"
+        f"json.dump({{'env': dict(os.environ), 'path': sys.path, 'flags': list(sys.flags), 'sid': os.getsid(0), 'pid': os.getpid(),"
+        f" 'held': held, 'cwd': os.getcwd(), 'cache': sys.pycache_prefix}}, open({str(report)!r}, 'w'))\nclose()\n",
+    )
+    await toy.run()
+    seen = json.loads(report.read_text())
+    assert not {"PYTHONPATH", "VIRTUAL_ENV", "PYTHONHOME"} & set(seen["env"])
+    assert seen["env"]["NEDURA_HOME"] == str(toy.home)
+    assert not any("site-packages" in place for place in seen["path"])
+    assert seen["sid"] == seen["pid"] != os.getpid()
+    assert any(name.endswith(".nedura-update.lock") for name in seen["held"])
+    assert seen["cwd"] == str(toy.paths.generations / "000002/tree")
+    assert "nedura-completion-" in seen["cache"]
+    assert not Path(seen["cache"]).exists()
