@@ -23,8 +23,11 @@ from nedura.text import Secret, clean
 
 __all__ = ["LOCK_TIMEOUT", "HandoffStore", "note_replacement"]
 
-LOCK_TIMEOUT: Final = 5.0
+LOCK_TIMEOUT: Final = 10.0
 """Seconds to wait for the leaf lock; it is only ever held for one small write."""
+
+NOTE_TIMEOUT: Final = 2.0
+"""The same inside a sign-in, which holds the auth locks meanwhile."""
 
 SCHEMA: Final = 1
 
@@ -57,13 +60,15 @@ class HandoffStore:
             return ()
         return _records(document)
 
-    def change(self, decide: Callable[[tuple[Record, ...]], tuple[Record, ...]]) -> tuple[Record, ...]:
-        """Read, decide and write under the lock; nothing is written when nothing changes. Blocks for at most `LOCK_TIMEOUT`.
+    def change(
+        self, decide: Callable[[tuple[Record, ...]], tuple[Record, ...]], *, timeout: float = LOCK_TIMEOUT
+    ) -> tuple[Record, ...]:
+        """Read, decide and write under the lock; nothing is written when nothing changes. Blocks for at most `timeout` seconds.
 
         Raises:
             LockTimeout, StoreError: the records stay as they were.
         """
-        with locked(self.lock_path, LOCK_TIMEOUT, "the hand-off record"):
+        with locked(self.lock_path, timeout, "the hand-off record"):
             before = self.read()
             after = pruned(decide(before))
             if after != before:
@@ -132,10 +137,10 @@ def _note(home: Path, old: Entry | None, new: Entry | None, now: float) -> bool:
     make_folder(home)
     store = HandoffStore(home)
     try:
-        store.change(decide)
+        store.change(decide, timeout=NOTE_TIMEOUT)
     except RecordCorrupt:
         log.warning("damaged hand-off records were kept as %s", store.set_aside().name)
-        store.change(decide)
+        store.change(decide, timeout=NOTE_TIMEOUT)
     if written:
         log.info("hand-off noted: credential %s for account %s", fingerprint(token), fingerprint(account))
     return written

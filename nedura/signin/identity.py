@@ -17,6 +17,7 @@ __all__ = [
     "Key",
     "Kind",
     "account_entry",
+    "auth_error",
     "identity_key",
     "is_guest",
     "kind_of",
@@ -148,13 +149,16 @@ def account_entry(
 def quarantined(entry: Entry, *, code: str, message: str, reason: str, now: float) -> dict[str, Any]:
     """An account after a terminal answer: every token gone, the cause kept, a new sign-in required (facts/signin.md 9)."""
     kept = {name: value for name, value in entry.items() if name not in SECRET_FIELDS}
-    return kept | {
-        "last_auth_error": {
-            "provider": "nous",
-            "code": code,
-            "message": message,
-            "reason": reason,
-            "relogin_required": True,
-            "at": iso(now),
-        }
+    return kept | {"last_auth_error": auth_error(code, message, reason, now)}
+
+
+def auth_error(code: str, message: str, reason: str, now: float) -> dict[str, Any]:
+    """The stored cause of a login that only a new sign-in heals."""
+    return {
+        "provider": "nous",
+        "code": code,
+        "message": message,
+        "reason": reason,
+        "relogin_required": True,
+        "at": iso(now),
     }

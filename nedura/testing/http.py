@@ -74,11 +74,14 @@ class ScriptedTransport(httpx.AsyncBaseTransport):
         if answer.raises is not None:
             raise answer.raises("scripted", request=request)
         if isinstance(answer.body, bytes):
-            return httpx.Response(answer.status, headers=answer.headers, content=answer.body, request=request)
+            return _streamed(request, answer.status, answer.headers, answer.body)
         headers = {"content-type": "application/json", **answer.headers}
-        return httpx.Response(
-            answer.status, headers=headers, content=json.dumps(answer.body), request=request
-        )
+        return _streamed(request, answer.status, headers, json.dumps(answer.body).encode())
+
+
+def _streamed(request: httpx.Request, status: int, headers: Mapping[str, str], body: bytes) -> httpx.Response:
+    """A response whose body is still to be read, as one from a socket is."""
+    return httpx.Response(status, headers=dict(headers), stream=httpx.ByteStream(body), request=request)
 
 
 class PortalTransport(httpx.AsyncBaseTransport):
@@ -109,6 +112,4 @@ class PortalTransport(httpx.AsyncBaseTransport):
         answer = await self.portal.handle(ask)
         if answer.drop:
             raise httpx.ReadError("the portal dropped the connection", request=request)
-        return httpx.Response(
-            answer.status, headers=dict(answer.headers), content=answer.body, request=request
-        )
+        return _streamed(request, answer.status, answer.headers, answer.body)

@@ -1,0 +1,302 @@
+"""The guest hand-off's runner: one attempt for each due record of a profile, outside the auth locks (facts/signin.md 7.4).
+
+It only moves connected apps; the config's own completion stays with the sign-in that saved the account.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from nedura.clock import Clock, SystemClock
+from nedura.errors import NeduraError, PortalError, StoreError
+from nedura.http import Client, open_client, resolve_trust
+from nedura.locks import FileLock
+from nedura.product import NEDURA, Product
+from nedura.signin.accounts import AccountStore
+from nedura.signin.addresses import portal_of, same_portal
+from nedura.signin.handoff_copy import public_view, result_lines
+from nedura.signin.handoff_record import HandoffStore
+from nedura.signin.handoff_rules import Record, Reply, State, abandon, after, is_due, lease, read_reply
+from nedura.signin.refresh import ClientFactory, Refresh, refresh_account
+from nedura.text import Secret, clean
+
+__all__ = ["CLAIM_SECONDS", "DrainResult", "drain", "handoff_lines", "latest_record", "wire_status"]
+
+CLAIM_SECONDS: Final = 20.0
+"""Deadline of one request, well inside the lease."""
+
+AT_ONCE: Final = 4
+"""Requests under way at a time for one profile."""
+
+log = logging.getLogger("nedura.signin.handoff")
+
+
+@attrs.frozen(kw_only=True)
+class DrainResult:
+    """What one attempt did.
+
+    Attributes:
+        id: the record.
+        state: its state afterwards: pending, claimed, gone or failed.
+        retrying: whether it is tried again on its own.
+        lines: what to tell people.
+    """
+
+    id: str
+    state: str
+    retrying: bool
+    lines: tuple[str, ...] = ()
+
+
+async def drain(
+    home: Path,
+    *,
+    product: Product = NEDURA,
+    environ: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+    client_factory: ClientFactory = open_client,
+    budget_s: float | None = None,
+) -> tuple[DrainResult, ...]:
+    """Attempt every due record of a profile once. Never raises on purpose, and never changes who is signed in.
+
+    Each attempt is counted and leased on disk before its request leaves. A record whose account is not the profile's is not sent.
+
+    Args:
+        home: the profile's home.
+        product: names.
+        environ: the real environment.
+        clock: time.
+        client_factory: opens HTTP clients.
+        budget_s: seconds for everything; what is unanswered then counts as a lost answer (decision 14).
+    """
+    environ = os.environ if environ is None else environ
+    run = _Drain(
+        store=HandoffStore(home),
+        accounts=AccountStore(home, environ=environ, product=product),
+        product=product,
+        environ=environ,
+        clock=clock or SystemClock(),
+        client_factory=client_factory,
+    )
+    try:
+        async with asyncio.timeout(budget_s):
+            return await run.all()
+    except TimeoutError:  # what is under way is counted and leased: it is due again after the lease
+        return ()
+    except NeduraError as error:
+        log.warning("hand-off of %s: %s", clean(home.name, 80), error.message)
+        return ()
+
+
+def latest_record(home: Path) -> Record | None:
+    """The record that changed last, None when there is none or it cannot be told."""
+    try:
+        records = HandoffStore(home).read()
+    except StoreError as error:
+        log.warning("hand-off record: %s", error.message)
+        return None
+    return max(records, key=lambda record: record.updated_at, default=None)
+
+
+def wire_status(home: Path) -> dict[str, Any] | None:
+    """The latest record as fields, for a surface that renders the result itself; None when there is none."""
+    record = latest_record(home)
+    return None if record is None else public_view(record)
+
+
+def handoff_lines(home: Path, results: tuple[DrainResult, ...] = ()) -> tuple[str, ...]:
+    """What to tell people after a drain: what it did, else how a move that is under way stands; old results are not repeated."""
+    if results:
+        return tuple(line for result in results for line in result.lines)
+    record = latest_record(home)
+    return result_lines(record) if record is not None and record.open else ()
+
+
+@attrs.define(kw_only=True)
+class _Drain:
+    store: HandoffStore
+    accounts: AccountStore
+    product: Product
+    environ: Mapping[str, str] = attrs.field(repr=False)
+    clock: Clock
+    client_factory: ClientFactory
+    subject: str = ""
+    portal: str = ""
+    carried: bool = False
+
+    async def all(self) -> tuple[DrainResult, ...]:
+        records = self.store.read()  # one small file; there is none in nearly every home
+        if not any(is_due(record, self.clock.time()) for record in records):
+            return ()
+        sender = FileLock(self.store.sender_path, "the hand-off")
+        if not sender.try_acquire():
+            return ()  # another run is at it
+        try:
+            return await self._send_due()
+        finally:
+            sender.release()
+
+    async def _send_due(self) -> tuple[DrainResult, ...]:
+        account = await refresh_account(
+            self.accounts,
+            product=self.product,
+            environ=self.environ,
+            clock=self.clock,
+            client_factory=self.client_factory,
+        )
+        if not account.subject:
+            return ()  # nobody is signed in: the records wait, uncounted
+        self.subject = account.subject
+        self.portal = portal_of(account.entry or {}, self.product, self.environ)
+        closed: tuple[Record, ...] = ()
+        if any(record.open and self._foreign(record) for record in self.store.read()):
+            closed = await asyncio.to_thread(self._abandon_foreign)
+        sent = await (self._unsent() if account.bearer is None else self._send(account, account.bearer))
+        return tuple(map(_result, closed)) + sent
+
+    async def _send(self, account: Refresh, bearer: Secret) -> tuple[DrainResult, ...]:
+        trust = resolve_trust(
+            stored=(account.entry or {}).get("tls"), environ=self.environ, product=self.product
+        )
+        tried: set[str] = set()
+        async with self.client_factory(trust, timeout=CLAIM_SECONDS, environ=self.environ) as client:
+            done = await asyncio.gather(*(self._worker(client, bearer, tried) for _ in range(AT_ONCE)))
+        if self.carried:
+            await self._renew(bearer)
+        return tuple(result for results in done for result in results)
+
+    def _foreign(self, record: Record) -> str:
+        """Why a record may not be sent for this account; empty when it may."""
+        if not record.account_sub or record.account_sub != self.subject:
+            return "other_account"
+        return (
+            ""
+            if same_portal(record.portal_base_url or self.product.portal_url, self.portal)
+            else "other_portal"
+        )
+
+    def _abandon_foreign(self) -> tuple[Record, ...]:
+        """Close what may never be sent: nobody's apps go to a third account.
+
+        Under the auth locks: a sign-in writes its record a moment before its account, and must not be taken for a foreign one.
+        """
+        closed: list[Record] = []
+
+        def decide(records: tuple[Record, ...]) -> tuple[Record, ...]:
+            closed.clear()
+            result = []
+            for record in records:
+                reason = self._foreign(record) if record.open else ""
+                if reason:
+                    record = abandon(record, reason, self.clock.time())
+                    closed.append(record)
+                result.append(record)
+            return tuple(result)
+
+        with self.accounts.transaction() as transaction:
+            if transaction.state.subject == self.subject:
+                self.store.change(decide)
+        return tuple(closed)
+
+    async def _unsent(self) -> tuple[DrainResult, ...]:
+        """No bearer can be had: the attempts count as transport failures (facts/signin.md 7.4)."""
+        results = []
+        tried: set[str] = set()
+        while (record := await asyncio.to_thread(self._take, tried)) is not None:
+            if record.open:
+                record = await asyncio.to_thread(self._settle, record, Reply(code="no_bearer"))
+            results.append(_result(record))
+        return tuple(results)
+
+    async def _worker(self, client: Client, bearer: Secret, tried: set[str]) -> list[DrainResult]:
+        results = []
+        while (record := await asyncio.to_thread(self._take, tried)) is not None:
+            if record.open:
+                reply = await self._claim(client, bearer, record)
+                record = await asyncio.to_thread(self._settle, record, reply)
+                self.carried |= record.cohort_carried
+            results.append(_result(record))
+        return results
+
+    def _take(self, tried: set[str]) -> Record | None:
+        """Count and lease the next due record, in one locked write before its request leaves."""
+        now = self.clock.time()
+        taken: list[Record] = []
+
+        def decide(records: tuple[Record, ...]) -> tuple[Record, ...]:
+            taken.clear()
+            due = next(
+                (r for r in records if r.id not in tried and is_due(r, now) and not self._foreign(r)), None
+            )
+            if due is None:
+                return records
+            taken.append(lease(due, now))
+            return tuple(taken[0] if record is due else record for record in records)
+
+        self.store.change(decide)
+        tried.update(record.id for record in taken)
+        return taken[0] if taken else None
+
+    def _settle(self, sent: Record, reply: Reply) -> Record:
+        """Apply an answer, unless the record is no longer the one that was sent."""
+        now = self.clock.time()
+        result = sent
+
+        def decide(records: tuple[Record, ...]) -> tuple[Record, ...]:
+            nonlocal result
+            current = next((record for record in records if record.id == sent.id), None)
+            if current is None or not current.open or current.attempts != sent.attempts:
+                result = current or sent
+                return records
+            result = after(current, reply, now)
+            return tuple(result if record is current else record for record in records)
+
+        self.store.change(decide)
+        return result
+
+    async def _claim(self, client: Client, bearer: Secret, record: Record) -> Reply:
+        secret = self.product.setting(self.environ, "ANON_API_SECRET")
+        headers = {"x-anonymous-api-secret": Secret(secret)} if secret else {}
+        try:
+            answer = await client.request(
+                "POST",
+                f"{self.portal}/api/anonymous/claim",
+                headers=headers,
+                json={"token": record.token},
+                bearer=bearer,
+            )
+        except PortalError as error:
+            return Reply(code=error.error or "portal", retry_after=error.retry_after)
+        except NeduraError as error:
+            return Reply(code=error.code)
+        reply = read_reply(answer.body, answer.retry_after)
+        log.info("hand-off %s attempt %d: %d %s", record.id, record.attempts, answer.status, reply.code)
+        return reply
+
+    async def _renew(self, bearer: Secret) -> None:
+        """The account joined the preview cohort: its token must say so. A failure changes nothing."""
+        await refresh_account(
+            self.accounts,
+            force=True,
+            rejected=bearer,
+            product=self.product,
+            environ=self.environ,
+            clock=self.clock,
+            client_factory=self.client_factory,
+        )
+
+
+def _result(record: Record) -> DrainResult:
+    return DrainResult(
+        id=record.id,
+        state=record.state.value,
+        retrying=record.state is State.PENDING,
+        lines=result_lines(record),
+    )
