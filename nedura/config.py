@@ -23,6 +23,7 @@ __all__ = [
     "edit_config",
     "plain",
     "read_config",
+    "replace_config",
     "set_value",
     "unset_value",
 ]
@@ -184,6 +185,34 @@ def edit_config(home: Path, change: Callable[[MutableMapping[str, Any]], None]) 
             except StoreError as error:
                 raise ConfigError(error.message, advice=error.advice) from error
         return Config(_load(path)[0], path)
+
+
+def replace_config(home: Path, after: bytes, before: bytes) -> None:
+    """Put a whole edited file in place, if it can be read and nobody else has changed the file meanwhile.
+
+    Args:
+        home: whose config.
+        after: the new content.
+        before: the content that was edited.
+
+    Raises:
+        ConfigError: it cannot be read, or the file has changed since.
+    """
+    from nedura._yaml import parse_yaml
+
+    path = config_path(home)
+    content = parse_yaml(after, path.name)
+    if content is not None and not isinstance(content, MutableMapping):
+        raise ConfigError(f"{path.name} line 1, column 1: the file must hold keys and values.")
+    make_folder(home)
+    with locked(home / f"{CONFIG_FILE}.lock", what="the config"):
+        try:
+            now = read_bytes(path, MAX_BYTES)
+        except RecordMissing:
+            now = b""
+        if now != before:
+            raise ConfigError(f"{path.name} was changed by somebody else meanwhile.", advice="Edit it again.")
+        write_bytes(path, after)
 
 
 def set_value(content: MutableMapping[str, Any], key: str, value: Any) -> None:

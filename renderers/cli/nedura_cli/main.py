@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _VERSION = (["--version"], ["-V"])
+EXIT_UNPINNED = 69
+"""This process runs from a generation without its lease (generations.md 3)."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,6 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"nedura {__version__}\n")
         return 0
     _harden_streams()
+    if reason := _unpinned():
+        sys.stderr.write(f"nedura: {reason}; start it through its launcher.\n")
+        return EXIT_UNPINNED
     try:
         return _run(argv)
     except KeyboardInterrupt:
@@ -37,6 +42,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a pipe went away; nothing is left to say, and nobody to say it to
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+
+
+def _unpinned() -> str:
+    from nedura.pinned import pinned
+
+    return pinned()
 
 
 def _harden_streams() -> None:

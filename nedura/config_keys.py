@@ -1,0 +1,108 @@
+"""The config keys that nedura reads, with their types. Keys that are not here are kept, and set as plain YAML values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import attrs
+
+from nedura.errors import UsageError
+from nedura.text import clean
+
+__all__ = ["KEYS", "Key", "find_key", "parse_value"]
+
+Kind = Literal["text", "flag", "whole", "texts"]
+_TRUE: Final = frozenset({"true", "yes", "on", "1"})
+_FALSE: Final = frozenset({"false", "no", "off", "0"})
+
+
+@attrs.frozen
+class Key:
+    """One known key.
+
+    Attributes:
+        kind: type of its value.
+        about: one line.
+        choices: the only values it takes; empty for any.
+    """
+
+    kind: Kind
+    about: str
+    choices: tuple[str, ...] = ()
+
+
+KEYS: Final[Mapping[str, Key]] = {
+    "display.skin": Key("text", "skin of every terminal surface"),
+    "display.background": Key("text", "what the terminal's background is", ("auto", "light", "dark")),
+    "gateway.multiplex_profiles": Key("flag", "one gateway serves every profile"),
+    "gateway.multiplex_profile_allowlist": Key("texts", "profiles that it serves"),
+    "model.default": Key("text", "model that answers"),
+    "model.provider": Key("text", "who serves it"),
+    "model.base_url": Key("text", "address of the model route"),
+    "nous.guest": Key("flag", "whether the free tier may be used"),
+    "update.installs.*.channel": Key("text", "release channel of one install"),
+    "updates.check": Key("flag", "look for updates by itself"),
+    "updates.pre_update_backup": Key("text", "backup before an update", ("quick", "full", "off")),
+    "updates.backup_keep": Key("whole", "how many full backups are kept"),
+    "updates.non_interactive_local_changes": Key(
+        "text", "what becomes of local edits when nobody can be asked", ("stash", "discard")
+    ),
+    "updates.parked_branch_strategy": Key(
+        "text", "what an update does on another branch", ("switch", "update_in_place")
+    ),
+    "updates.auto_switch_parked_branch": Key("flag", "switch back to the release branch by itself"),
+}
+"""Dotted key -> what it takes. A `*` stands for one part."""
+
+
+def find_key(name: str) -> Key | None:
+    """The known key of a dotted name."""
+    for pattern, key in KEYS.items():
+        if re.fullmatch(re.escape(pattern).replace(r"\*", "[^.]+"), name):
+            return key
+    return None
+
+
+def _number(name: str, text: str) -> int:
+    if not re.fullmatch(r"-?\d{1,12}", text.strip()):
+        raise UsageError(f"{name} takes a whole number, not {clean(text, 40)!r}.")
+    return int(text)
+
+
+def _flag(name: str, text: str) -> bool:
+    word = text.strip().lower()
+    if word not in _TRUE | _FALSE:
+        raise UsageError(f"{name} takes true or false, not {clean(text, 40)!r}.")
+    return word in _TRUE
+
+
+def parse_value(name: str, text: str) -> Any:
+    """The value that a person means by a text.
+
+    Args:
+        name: dotted key; a known one decides the type.
+        text: as typed; for unknown keys plain YAML.
+
+    Raises:
+        UsageError: the key takes something else.
+        ConfigError: it is no YAML.
+    """
+    key = find_key(name)
+    if key is None:
+        from nedura._yaml import parse_yaml
+        from nedura.config import plain
+
+        return plain(parse_yaml(text.encode("utf-8", "replace"), "the value"))
+    if key.choices and text.strip() not in key.choices:
+        raise UsageError(f"{name} takes {', '.join(key.choices)}; not {clean(text, 40)!r}.")
+    match key.kind:
+        case "flag":
+            return _flag(name, text)
+        case "whole":
+            return _number(name, text)
+        case "texts":
+            return [part.strip() for part in text.split(",") if part.strip()]
+        case _:
+            return text.strip()
