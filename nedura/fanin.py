@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-import attrs
-
-__all__ = ["DEFAULT_LIMIT", "Job", "Report", "stream"]
+__all__ = ["DEFAULT_LIMIT", "Job", "Report", "run_all", "stream"]
 
 Item = TypeVar("Item")
 Report = Callable[[Item], None]
@@ -20,45 +18,43 @@ DEFAULT_LIMIT: Final = 8
 """How many jobs run at once (decision 20)."""
 
 
-@attrs.frozen
-class _Ended:
-    error: BaseException | None
+_END: Final = object()
 
 
-async def stream(jobs: Iterable[Job[Item]], *, limit: int = DEFAULT_LIMIT) -> AsyncGenerator[Item, None]:
-    """Run jobs concurrently and yield what they report, in the order of reporting.
-
-    Closing the generator cancels what still runs and waits for it. A job that raises ends the others and its error comes out here, so
-    a job that must not hurt its siblings catches its own failures.
+async def run_all(jobs: Iterable[Job[Item]], report: Report[Item], *, limit: int = DEFAULT_LIMIT) -> None:
+    """Run jobs concurrently with one reporter. The first error ends the others and comes out as it is.
 
     Args:
         jobs: started in their order.
+        report: gets what they report.
         limit: how many run at once, at least 1.
     """
-    items: asyncio.Queue[Item | _Ended] = asyncio.Queue()
     slots = asyncio.Semaphore(max(1, limit))
 
     async def run(job: Job[Item]) -> None:
-        error: BaseException | None = None
-        try:
-            async with slots:
-                await job(items.put_nowait)
-        except Exception as caught:  # border: carried to the consumer, where it is raised again
-            error = caught
-        items.put_nowait(_Ended(error))
+        async with slots:
+            await job(report)
 
-    tasks = [asyncio.ensure_future(run(job)) for job in jobs]
-    running = len(tasks)
     try:
-        while running:
-            item = await items.get()
-            if not isinstance(item, _Ended):
-                yield item
-                continue
-            running -= 1
-            if item.error is not None:
-                raise item.error
+        async with asyncio.TaskGroup() as group:
+            for job in jobs:
+                group.create_task(run(job))
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+
+
+async def stream(jobs: Iterable[Job[Item]], *, limit: int = DEFAULT_LIMIT) -> AsyncGenerator[Item, None]:
+    """Run jobs as `run_all` and yield what they report, in the order of reporting.
+
+    Closing the generator cancels what still runs and waits for it. A job that must not hurt its siblings catches its own failures.
+    """
+    items: asyncio.Queue[Any] = asyncio.Queue()
+    driver = asyncio.ensure_future(run_all(jobs, items.put_nowait, limit=limit))
+    driver.add_done_callback(lambda _: items.put_nowait(_END))
+    try:
+        while (item := await items.get()) is not _END:
+            yield item
+        driver.result()
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        driver.cancel()
+        await asyncio.gather(driver, return_exceptions=True)

@@ -10,7 +10,15 @@ import re
 from decimal import Decimal
 from typing import Final
 
-__all__ = ["CAP_SECONDS", "FALLBACK_SECONDS", "SLACK_SECONDS", "parse_span", "phase_limit", "restart_budget"]
+__all__ = [
+    "CAP_SECONDS",
+    "FALLBACK_SECONDS",
+    "SLACK_SECONDS",
+    "drain_limit",
+    "parse_span",
+    "phase_limit",
+    "restart_budget",
+]
 
 SLACK_SECONDS: Final = 15.0
 """What the client waits beyond the manager's own limits."""
@@ -20,6 +28,10 @@ FALLBACK_SECONDS: Final = 90.0
 
 CAP_SECONDS: Final = 2_147_482.0
 """Largest wait that fits a signed 32-bit millisecond poll, with a second of headroom."""
+
+DRAIN_FLOOR: Final = 45.0
+DEFAULT_DRAIN: Final = 1800.0
+"""What a member's own drain takes at most when it does not say (decision 47: after-turn 1800 s, drain 0 s)."""
 
 _INFINITE_USEC: Final = 2**64 - 1
 _SECONDS: Final[dict[str, Decimal]] = {
@@ -82,3 +94,13 @@ def restart_budget(stop: str | None, start: str | None, *, drained: bool = False
     if not drained:
         total += phase_limit(stop)
     return min(total, CAP_SECONDS)
+
+
+def drain_limit(declared: float | None) -> float:
+    """Seconds that a member may take from SIGUSR1 to its exit (facts/update.md 7.5).
+
+    Args:
+        declared: what the member says its own drain takes at most, None when it says nothing.
+    """
+    own = DEFAULT_DRAIN if declared is None or not 0 <= declared < CAP_SECONDS else declared
+    return min(max(DRAIN_FLOOR, own + SLACK_SECONDS), CAP_SECONDS)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, final
+from typing import Any, ClassVar, Final, final
 
 import attrs
 
 from nedura.text import clean
 
 __all__ = [
+    "EVENTS",
     "RESTART_EVENTS",
     "DrainWaiting",
     "LeftAlone",
     "MemberFailed",
     "MemberRestarted",
+    "RestartEvent",
     "RestartPending",
     "RestartStarted",
     "RestartWaiting",
@@ -230,26 +232,26 @@ class LeftAlone:
     Attributes:
         name: unit, label or process as people know it.
         what: `systemd unit`, `launchd job`, `gateway process`.
-        why: in words.
+        reason: in words.
         home: the home it runs on, empty when it could not be read.
     """
 
     kind: ClassVar[str] = "left_alone"
     name: str
     what: str
-    why: str
+    reason: str
     home: str = ""
 
     @property
     def copy(self) -> str:
         """Chat form."""
-        return f"{clean(self.name)} was left alone: {clean(self.why)}."
+        return f"{clean(self.name)} was left alone: {clean(self.reason)}."
 
     @property
     def copy_terminal(self) -> str:
         """Terminal form."""
         where = f" ({clean(self.home, 300)})" if self.home else ""
-        return f"↷ {clean(self.name)}: {clean(self.what)} {clean(self.why)}{where}, left alone"
+        return f"↷ {clean(self.name)}: {clean(self.what)} {clean(self.reason)}{where}, left alone"
 
 
 RestartEvent = (
@@ -262,16 +264,15 @@ RestartEvent = (
     | LeftAlone
 )
 
-RESTART_EVENTS: Final = {
-    cls.kind: cls
-    for cls in (
-        RestartStarted,
-        DrainWaiting,
-        RestartWaiting,
-        MemberRestarted,
-        MemberFailed,
-        RestartPending,
-        LeftAlone,
-    )
-}
-"""Kind on the wire -> class."""
+EVENTS: Final[tuple[type[Any], ...]] = (
+    RestartStarted,
+    DrainWaiting,
+    RestartWaiting,
+    MemberRestarted,
+    MemberFailed,
+    RestartPending,
+    LeftAlone,
+)
+
+RESTART_EVENTS: Final[dict[str, type[Any]]] = {event.kind: event for event in EVENTS}
+"""Kind -> class, for readers of the wire form."""

@@ -1,0 +1,310 @@
+"""The restart of one member: drain, wait for its turns, start, verify. Every failure stays with the member (facts/update.md 7)."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Literal, TypeVar
+
+import attrs
+
+from nedura.clock import Clock, SystemClock
+from nedura.errors import NeduraError
+from nedura.fanin import Report
+from nedura.fleet.budget import drain_limit, restart_budget
+from nedura.fleet.claim import lock_holder
+from nedura.fleet.incarnation import Incarnations, SystemIncarnations
+from nedura.fleet.model import Runtime
+from nedura.fleet.restart_events import (
+    DrainWaiting,
+    LeftAlone,
+    MemberFailed,
+    MemberRestarted,
+    RestartEvent,
+    RestartPending,
+    RestartStarted,
+    RestartWaiting,
+)
+from nedura.fleet.serving import Health, Look, await_serving, stays_serving
+from nedura.fleet.supervisors.base import RestartError, Supervisor
+from nedura.installs import CodeIdentity
+from nedura.text import clean
+
+__all__ = ["Parts", "claim_holder", "progress_step", "restart_member", "triage", "waiting_words"]
+
+Result = TypeVar("Result")
+
+SERVING_SECONDS: Final = restart_budget(None, None, drained=True)
+"""How long a started member may take until it answers, when nobody declares more."""
+
+
+def claim_holder(runtime: Runtime) -> tuple[int, int | None]:
+    """Pid and start time of the process that holds a home's claim; what the inventory saw when that cannot be told."""
+    holder = lock_holder(runtime.home)
+    if holder.pid and holder.record is not None:
+        return holder.pid, holder.record.start_time
+    return runtime.pid, runtime.start_time
+
+
+@attrs.frozen(kw_only=True)
+class Parts:
+    """What a restart works with.
+
+    Attributes:
+        supervisors: supervisor id (`Runtime.supervisor`) -> who restarts such members.
+        look: asks a home who serves it.
+        holder: pid and start time of the process that holds a gateway's claim.
+        health: a host's own check; None for none.
+        processes, clock: seams.
+        drain_limit: a member's declared drain seconds -> how long it is waited for.
+        serving_timeout: seconds from a start to a verified answer.
+        tick: seconds between two progress lines at the start of a wait.
+    """
+
+    supervisors: Mapping[str, Supervisor]
+    look: Look
+    holder: Callable[[Runtime], tuple[int, int | None]] = claim_holder
+    health: Health | None = None
+    processes: Incarnations = attrs.field(factory=SystemIncarnations)
+    clock: Clock = attrs.field(factory=SystemClock)
+    drain_limit: Callable[[float | None], float] = drain_limit
+    serving_timeout: float = SERVING_SECONDS
+    tick: float = 1.0
+
+
+def triage(runtime: Runtime) -> Literal["signal", "force", "drain"]:
+    """How a member is told to restart (facts/update.md 7.5).
+
+    An ancestor is signalled and never waited for: it waits for us. Serve and dashboard have no drain: SIGUSR1 would just kill them.
+    A loop that is proven to stand still cannot drain.
+    """
+    if runtime.kind != "gateway" or runtime.wedged:
+        return "force"
+    return "signal" if runtime.ancestor else "drain"
+
+
+def progress_step(elapsed: float, tick: float) -> float:
+    """Seconds until the next progress line: often at first, then seldom."""
+    return tick if elapsed < 10 * tick else 5 * tick if elapsed < 120 * tick else 30 * tick
+
+
+def waiting_words(answer: Runtime | None) -> str:
+    """What a draining member still does, in words."""
+    if answer is None:
+        return "its process to end"
+    if not answer.active_turns:
+        return "its clean-up"
+    work: Any = answer.detail.get("active_work")
+    kinds = (
+        sorted({clean(item.get("kind"), 20) for item in work if isinstance(item, Mapping)})
+        if isinstance(work, (list, tuple))
+        else []
+    )
+    what = f" ({', '.join(filter(None, kinds))})" if any(kinds) else ""
+    return f"{answer.active_turns} running turn{'' if answer.active_turns == 1 else 's'}{what}"
+
+
+async def restart_member(
+    runtime: Runtime,
+    expected: CodeIdentity | None,
+    parts: Parts,
+    report: Report[RestartEvent],
+    *,
+    settle: float = 0.0,
+) -> bool:
+    """Restart one member and report what happens. Never raises for a failure of the member.
+
+    Args:
+        runtime: as the inventory saw it.
+        expected: identity it must run afterwards; None to accept any.
+        parts: seams and limits.
+        report: gets the events.
+        settle: seconds that it must go on serving before it counts.
+
+    Returns:
+        Whether it is verified.
+    """
+    supervisor = parts.supervisors.get(runtime.supervisor)
+    if supervisor is None:
+        report(
+            LeftAlone(
+                name=runtime.name,
+                what=f"{runtime.kind} process",
+                reason=f"is restarted by its {runtime.supervisor} owner",
+            )
+        )
+        return False
+    try:
+        return await _Restart(runtime, expected, parts, supervisor, report).run(settle)
+    except RestartError as error:
+        failure = error
+    except NeduraError as error:
+        failure = RestartError(error.message, check=error.code, advice=error.advice)
+    except Exception as error:  # border: one member's surprise must not hurt its siblings
+        failure = RestartError(f"{type(error).__name__}: {error}", check="internal")
+    report(
+        MemberFailed(
+            profile=runtime.profile, pid=runtime.pid, check=failure.check, reason=clean(failure.diagnostics(), 500),
+            incomplete=failure.incomplete, command=supervisor.command(runtime), member=runtime.kind, unit=runtime.unit,
+        )
+    )  # fmt: skip
+    return False
+
+
+class _Restart:
+    """One member's way through a restart."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        expected: CodeIdentity | None,
+        parts: Parts,
+        supervisor: Supervisor,
+        report: Report[RestartEvent],
+    ) -> None:
+        self.runtime, self.expected, self.parts = runtime, expected, parts
+        self.supervisor, self.report = supervisor, report
+        self.words = ""
+
+    def say(self, words: str) -> None:
+        """Remember what is waited for; the next progress line shows it."""
+        self.words = words
+
+    async def run(self, settle: float) -> bool:
+        """The whole restart; see `restart_member`."""
+        runtime, parts = self.runtime, self.parts
+        way = triage(runtime)
+        self.report(
+            RestartStarted(
+                profile=runtime.profile, pid=runtime.pid, member=runtime.kind,
+                supervisor=runtime.supervisor, unit=runtime.unit,
+                aliases=tuple(runtime.detail.get("aliases", ())),
+            )
+        )  # fmt: skip
+        await self.supervisor.arm(runtime)
+        if way == "signal":
+            if (sent := parts.processes.send(*parts.holder(runtime), signal.SIGUSR1)).outcome == "refused":
+                raise RestartError(f"It was not told to restart: {sent.reason}.", check="drain")
+            self.report(RestartPending(profile=runtime.profile, pid=runtime.pid, unit=runtime.unit))
+            return False
+        asked = parts.clock.monotonic()
+        drained = way == "drain" and await self.drain()
+        await self.start(drained)
+        return await self.verify(asked, settle)
+
+    async def drain(self) -> bool:
+        """Ask the member to finish and wait for its end; False when it does not end by itself."""
+        parts, runtime = self.parts, self.runtime
+        pid, start_time = parts.holder(runtime)
+        sent = parts.processes.send(pid, start_time, signal.SIGUSR1)
+        if not sent:
+            self.say(f"a restart without drain: {sent.reason}")
+            return sent.outcome == "gone"  # too late counts as drained
+        limit, start = parts.drain_limit(runtime.drain_budget_s), parts.clock.monotonic()
+        while True:
+            elapsed = parts.clock.monotonic() - start
+            step = progress_step(elapsed, parts.tick)
+            if await parts.processes.gone(pid, start_time, max(0.0, min(step, limit - elapsed))):
+                return True
+            elapsed = parts.clock.monotonic() - start
+            if elapsed >= limit:
+                self.say(f"a restart without drain, {elapsed:.0f} s were not enough")
+                return False
+            answer = await parts.look(runtime.home)
+            if answer is not None and (answer.pid, answer.start_time) != (pid, start_time):
+                return True
+            if answer is not None and answer.wedged:
+                return False
+            words = waiting_words(answer)
+            self.report(
+                DrainWaiting(
+                    profile=runtime.profile,
+                    pid=pid,
+                    elapsed=round(elapsed, 1),
+                    waiting_for=words,
+                    limit=limit,
+                )
+            )
+
+    async def start(self, drained: bool) -> None:
+        """Get the successor started, softly first."""
+        if drained:
+            try:
+                await self.ticking(self.supervisor.revive(self.runtime, self.say))
+            except RestartError as error:
+                if error.incomplete or error.final:
+                    raise
+                self.say(f"a second try: {error.message}")
+            else:
+                return
+        await self.ticking(self.supervisor.force(self.runtime, self.say))
+
+    async def verify(self, asked: float, settle: float) -> bool:
+        """Wait until the successor serves on the expected code; see `serving`."""
+        runtime, parts = self.runtime, self.parts
+        if runtime.kind != "gateway":
+            self.done(runtime, asked, "unknown")  # its manager said so; it has no control socket of its own
+            return True
+        self.say("its answer")
+        answer, standing = await self.ticking(
+            await_serving(
+                runtime,
+                self.expected,
+                look=parts.look,
+                clock=parts.clock,
+                timeout=parts.serving_timeout,
+                gave_up=lambda: self.supervisor.gave_up(runtime),
+            )
+        )
+        downtime = parts.clock.monotonic()
+        if answer is not None and standing.state == "serving" and parts.health is not None:
+            reason = await self.ticking(parts.health(answer))
+            if reason:
+                raise RestartError(reason, check="health")
+        if answer is not None and standing.state == "serving" and settle > 0:
+            self.say("proof that it stays up")
+            standing = await self.ticking(
+                stays_serving(answer, self.expected, look=parts.look, clock=parts.clock, seconds=settle)
+            )
+            if (
+                standing.state == "serving"
+                and parts.health is not None
+                and (reason := await parts.health(answer))
+            ):
+                raise RestartError(reason, check="health")
+        if answer is None or standing.state != "serving":
+            raise RestartError(standing.reason[:1].upper() + standing.reason[1:] + ".", check=standing.check)
+        self.done(answer, asked, "current" if self.expected else "unknown", downtime)
+        return True
+
+    def done(self, member: Runtime, asked: float, verdict: str, served: float | None = None) -> None:
+        """Report success."""
+        end = self.parts.clock.monotonic() if served is None else served
+        self.report(
+            MemberRestarted(
+                profile=self.runtime.profile, pid=member.pid, downtime_ms=round((end - asked) * 1000),
+                verdict=verdict, member=self.runtime.kind, unit=self.runtime.unit,
+            )
+        )  # fmt: skip
+
+    async def ticking(self, work: Awaitable[Result]) -> Result:
+        """Await something with a progress line now and then; the work is cancelled with us."""
+        task = asyncio.ensure_future(work)
+        start = self.parts.clock.monotonic()
+        try:
+            while True:
+                elapsed = self.parts.clock.monotonic() - start
+                done, _ = await asyncio.wait({task}, timeout=progress_step(elapsed, self.parts.tick))
+                if done:
+                    return task.result()
+                self.report(
+                    RestartWaiting(
+                        profile=self.runtime.profile, elapsed=round(self.parts.clock.monotonic() - start, 1),
+                        waiting_for=self.words or "its successor", unit=self.runtime.unit,
+                    )
+                )  # fmt: skip
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})

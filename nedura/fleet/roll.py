@@ -1,0 +1,166 @@
+"""The roll: one member first, then the rest with a bound (decisions 20, 34). It reports verdicts; the pipeline owns the pointer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Collection, Sequence
+from typing import Final
+
+from nedura.fanin import DEFAULT_LIMIT, Job, Report, run_all, stream
+from nedura.fleet.model import Foreign, Runtime
+from nedura.fleet.restart import Parts, restart_member
+from nedura.fleet.restart_events import LeftAlone, RestartEvent
+from nedura.installs import CodeIdentity
+
+__all__ = [
+    "SETTLE_SECONDS",
+    "in_roll_order",
+    "left_alone",
+    "pick_first",
+    "restart_first",
+    "restart_rest",
+    "roll",
+]
+
+SETTLE_SECONDS: Final = 12.0
+"""How long the first member of a sealed install must keep serving before the others follow it."""
+
+
+def in_roll_order(runtimes: Sequence[Runtime]) -> tuple[Runtime, ...]:
+    """Members once each, in a stable order; what we run under comes last (decision 20)."""
+    seen: dict[tuple[int, int | None], Runtime] = {}
+    for runtime in runtimes:
+        seen.setdefault((runtime.pid, runtime.start_time), runtime)
+    return tuple(sorted(seen.values(), key=lambda runtime: runtime.ancestor))
+
+
+async def pick_first(runtimes: Sequence[Runtime], parts: Parts) -> Runtime | None:
+    """The member that goes first: a gateway that we can start again and do not run under; an idle, supervised one before others.
+
+    Returns:
+        None when no member is eligible: then there is no automatic way back (decision 34).
+    """
+    candidates = [
+        runtime
+        for runtime in in_roll_order(runtimes)
+        if runtime.kind == "gateway" and not runtime.ancestor and runtime.supervisor in parts.supervisors
+    ]
+    for runtime in sorted(candidates, key=lambda one: (one.active_turns > 0, not one.unit)):
+        if await parts.supervisors[runtime.supervisor].able(runtime):
+            return runtime
+    return None
+
+
+def left_alone(foreign: Sequence[Foreign]) -> tuple[LeftAlone, ...]:
+    """What a collection found and nobody restarts, as events."""
+    return tuple(
+        LeftAlone(name=one.name, what=one.what, reason=f"belongs to {one.reason}" if one.home else one.reason,
+                  home=str(one.home or ""))
+        for one in foreign
+    )  # fmt: skip
+
+
+def _real(parts: Parts | None) -> Parts:
+    if parts is not None:
+        return parts
+    from nedura.fleet.restart_parts import default_parts  # the real parts import every supervisor
+
+    return default_parts()
+
+
+def restart_first(
+    runtimes: Sequence[Runtime],
+    expected: CodeIdentity | None,
+    *,
+    parts: Parts | None = None,
+    settle: float = SETTLE_SECONDS,
+) -> AsyncGenerator[RestartEvent, None]:
+    """Restart one eligible member and watch it. Its last event is `MemberRestarted` or `MemberFailed`; no event: none is eligible.
+
+    Args:
+        runtimes: the install's runtimes.
+        expected: identity it must run; None to accept any.
+        parts: seams and limits; default the real ones.
+        settle: seconds it must keep serving.
+    """
+    parts = _real(parts)
+
+    async def job(report: Report[RestartEvent]) -> None:
+        first = await pick_first(runtimes, parts)
+        if first is not None:
+            await restart_member(first, expected, parts, report, settle=settle)
+
+    return stream([job], limit=1)
+
+
+def restart_rest(
+    runtimes: Sequence[Runtime],
+    expected: CodeIdentity | None,
+    *,
+    parts: Parts | None = None,
+    skip: Collection[int] = (),
+    width: int = DEFAULT_LIMIT,
+) -> AsyncGenerator[RestartEvent, None]:
+    """Restart members concurrently, each with its own budget and its own failure; what we run under is signalled last.
+
+    Args:
+        runtimes: the install's runtimes.
+        expected: identity they must run; None to accept any.
+        parts: seams and limits; default the real ones.
+        skip: pids that are done already.
+        width: how many are down at once.
+    """
+    parts = _real(parts)
+    todo = [runtime for runtime in in_roll_order(runtimes) if runtime.pid not in skip]
+
+    async def job(report: Report[RestartEvent]) -> None:
+        await _restart_all(todo, expected, parts, report, width)
+
+    return stream([job], limit=1)
+
+
+async def _restart_all(
+    todo: Sequence[Runtime],
+    expected: CodeIdentity | None,
+    parts: Parts,
+    report: Report[RestartEvent],
+    width: int,
+) -> None:
+    def job(runtime: Runtime) -> Job[RestartEvent]:
+        async def restart(report: Report[RestartEvent]) -> None:
+            await restart_member(runtime, expected, parts, report)
+
+        return restart
+
+    await run_all([job(one) for one in todo if not one.ancestor], report, limit=width)
+    await run_all([job(one) for one in todo if one.ancestor], report, limit=1)
+
+
+def roll(
+    runtimes: Sequence[Runtime],
+    expected: CodeIdentity | None,
+    *,
+    parts: Parts | None = None,
+    sealed: bool,
+    width: int = DEFAULT_LIMIT,
+    settle: float = SETTLE_SECONDS,
+) -> AsyncGenerator[RestartEvent, None]:
+    """The first member, then the rest. In a sealed install a first member that fails ends it before anything else is touched.
+
+    Args:
+        runtimes: the install's runtimes.
+        expected: identity they must run; None to accept any.
+        parts: seams and limits; default the real ones.
+        sealed: whether the pointer can be taken back; otherwise every failure is isolated and nobody is watched.
+        width: how many are down at once.
+        settle: seconds that the first member must keep serving.
+    """
+    parts = _real(parts)
+
+    async def job(report: Report[RestartEvent]) -> None:
+        todo = in_roll_order(runtimes)
+        first = await pick_first(todo, parts) if sealed else None
+        if first is not None and not await restart_member(first, expected, parts, report, settle=settle):
+            return
+        await _restart_all([one for one in todo if one is not first], expected, parts, report, width)
+
+    return stream([job], limit=1)

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from nedura.fleet import relaunch
+from nedura.fleet.inventory import look
+from nedura.fleet.model import Runtime
+from nedura.fleet.restart import Parts
+from nedura.fleet.restart_events import MemberFailed, MemberRestarted, RestartEvent
+from nedura.fleet.roll import roll
+from nedura.fleet.supervisors.manual import ManualSupervisor
+from nedura.installs import CodeIdentity
+from tests.integration.restart.daemon import identity
+from tests.integration.restart.manual import add_profile, make_root, running, serving
+
+
+def parts(**more: object) -> Parts:
+    values = {
+        "supervisors": {"manual": ManualSupervisor()},
+        "look": look,
+        "tick": 0.1,
+        "serving_timeout": 10.0,
+        **more,
+    }
+    return Parts(**values)  # type: ignore[arg-type]
+
+
+async def rolled(
+    members: list[Runtime], expected: CodeIdentity | None, *, sealed: bool = False, **more: object
+) -> list[RestartEvent]:
+    return [event async for event in roll(members, expected, parts=parts(**more), sealed=sealed, settle=1.0)]
+
+
+async def test_members_started_by_hand_finish_their_turns_and_come_back(tmp_path: Path) -> None:
+    root = make_root(tmp_path)
+    homes = [root, add_profile(root, "a"), add_profile(root, "b")]
+    (root / "turn").write_text("0.4")
+    async with running(root, *homes) as members:
+        (root / "version").write_text("2")
+        (root / "turn").write_text("0")
+        events = await rolled(members, identity("2"))
+        done = {event.profile: event for event in events if isinstance(event, MemberRestarted)}
+        assert set(done) == {"default", "a", "b"}
+        assert any(event.kind == "drain_waiting" and "1 running turn" in event.copy for event in events)
+        for home, before in zip(homes, members, strict=True):
+            after = await serving(home)
+            assert after.pid == done[after.profile].pid != before.pid
+            assert after.code.generation == "000002"
+            process = psutil.Process(after.pid)
+            assert os.getsid(after.pid) == after.pid, "an own session"
+            assert process.environ()["NEDURA_HOME"] == str(home)
+            assert process.ppid() != os.getpid()
+            assert 0 < done[after.profile].downtime_ms < 10_000
+
+
+async def test_c076_a_successor_survives_the_session_that_asked_for_it(tmp_path: Path) -> None:
+    """Asked from inside, by a process with the marks of the old gateway, whose session ends at once."""
+    root = make_root(tmp_path)
+    async with running(root, root) as (member,):
+        code = (
+            "import asyncio, sys\nfrom pathlib import Path\nfrom nedura.fleet.inventory import look\n"
+            "from nedura.fleet.supervisors.manual import ManualSupervisor\nimport attrs, os, signal\n"
+            "async def main():\n"
+            "    found = attrs.evolve(await look(Path(sys.argv[1])), supervisor='manual')\n"
+            "    await ManualSupervisor().arm(found)\n"
+            "    os.kill(found.pid, signal.SIGUSR1)\n"
+            "    os.killpg(0, signal.SIGHUP)\n"
+            "asyncio.run(main())\n"
+        )
+        asker = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code, str(root), start_new_session=True,
+            env={**os.environ, "NEDURA_SUPERVISED_CHILD": "1", "INVOCATION_ID": "x", "NOTIFY_SOCKET": "/nowhere",
+                 "BOT_TOKEN": "123", "NEDURA_BOT_TOKEN": "456", "NEDURA_SOMETHING": "kept"},
+        )  # fmt: skip
+        await asker.wait()
+        after = await serving(root, not_pid=member.pid)
+        environment = psutil.Process(after.pid).environ()
+        assert not {
+            "NEDURA_SUPERVISED_CHILD",
+            "INVOCATION_ID",
+            "NOTIFY_SOCKET",
+            "BOT_TOKEN",
+            "NEDURA_BOT_TOKEN",
+        } & set(environment)
+        assert environment["NEDURA_SOMETHING"] == "kept"
+        assert os.readlink(f"/proc/{after.pid}/fd/0") == os.devnull
+
+
+async def test_a_member_that_cannot_drain_is_ended_and_replaced(tmp_path: Path) -> None:
+    root = make_root(tmp_path)
+    async with running(root, root) as (member,):
+        os.kill(member.pid, signal.SIGSTOP)
+        try:
+            (root / "version").write_text("2")
+            stuck = parts(look=look)
+            supervisor = stuck.supervisors["manual"]
+            await supervisor.arm(member)
+            await supervisor.force(member, lambda words: None)
+            after = await serving(root, not_pid=member.pid)
+            assert after.code.generation == "000002"
+        finally:
+            if psutil.pid_exists(member.pid):
+                os.kill(member.pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize(("fault", "check"), [("boot", "boot"), ("version", "version"), ("dies", "settle")])
+async def test_a_bad_build_ends_a_sealed_roll_at_its_first_member(
+    tmp_path: Path, fault: str, check: str
+) -> None:
+    root = make_root(tmp_path)
+    homes = [root, add_profile(root, "a"), add_profile(root, "b")]
+    async with running(root, *homes) as members:
+        (root / "version").write_text("2")
+        (root / "fault").write_text(fault)
+        events = await rolled(members, identity("2"), sealed=True)
+        (failed,) = [event for event in events if isinstance(event, MemberFailed)]
+        assert failed.check == check
+        assert sum(event.kind == "restart_started" for event in events) == 1
+        for home, before in list(zip(homes, members, strict=True))[1:]:
+            assert (await serving(home)).pid == before.pid
+
+
+async def test_no_second_watcher_for_one_incarnation(tmp_path: Path) -> None:
+    root = make_root(tmp_path)
+    async with running(root, root) as (member,):
+        supervisor = ManualSupervisor()
+        await supervisor.arm(member)
+        await supervisor.arm(member)
+        watchers = [
+            process for process in psutil.process_iter(["cmdline"])
+            if str(Path(relaunch.__file__)) in (process.info["cmdline"] or [])
+            and process.uids().real == os.getuid() and os.getsid(process.pid) == process.pid
+        ]  # fmt: skip
+        mine = [
+            process
+            for process in watchers
+            if process.pid in {watcher[0] for watcher in supervisor._watchers.values()}
+        ]
+        assert len(mine) == 1
+        for process in mine:
+            process.kill()
+
+
+async def run_watcher(request: dict[str, object]) -> tuple[int, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-I", "-S", "-B", relaunch.__file__,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    out, _ = await process.communicate(json.dumps(request).encode())
+    return process.returncode or 0, out.decode()
+
+
+async def test_the_watcher_starts_nothing_beside_a_process_that_stays(tmp_path: Path) -> None:
+    mark, log = tmp_path / "started", tmp_path / "log"
+    stays = await asyncio.create_subprocess_exec("sleep", "30")
+    try:
+        start_time = int(Path(f"/proc/{stays.pid}/stat").read_text().rpartition(")")[2].split()[19])
+        status, out = await run_watcher({
+            "pid": stays.pid, "start_time": start_time, "timeout": 0.3, "argv": ["/usr/bin/touch", str(mark)],
+            "env": {}, "cwd": str(tmp_path), "log": str(log),
+        })  # fmt: skip
+        assert status == 0
+        watcher = int(out.split()[0])
+        for _ in range(100):
+            if not psutil.pid_exists(watcher) or psutil.Process(watcher).status() == psutil.STATUS_ZOMBIE:
+                break
+            await asyncio.sleep(0.05)
+        assert not mark.exists()
+        assert "still running" in log.read_text()
+    finally:
+        stays.kill()
+        await stays.wait()
+
+
+async def test_a_reused_pid_does_not_hold_the_watcher_up(tmp_path: Path) -> None:
+    mark = tmp_path / "started"
+    await run_watcher({
+        "pid": os.getpid(), "start_time": 1, "timeout": 5, "argv": ["/usr/bin/touch", str(mark)],
+        "env": {}, "cwd": str(tmp_path), "log": str(tmp_path / "log"),
+    })  # fmt: skip
+    async with asyncio.timeout(5):
+        while not mark.exists():
+            await asyncio.sleep(0.02)

@@ -1,0 +1,304 @@
+"""Scenes under a real user manager: `real-systemd.sh user -n -- python -m tests.system.restart.scenes NAME`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import attrs
+import pytest
+
+from nedura.fleet.budget import drain_limit
+from nedura.fleet.inventory import look
+from nedura.fleet.supervisors.base import RestartError
+from nedura.fleet.supervisors.systemctl import Systemctl
+from nedura.fleet.supervisors.systemd import SystemdSupervisor
+from tests.integration.restart.daemon import identity
+from tests.integration.restart.manual import DAEMON
+from tests.system.restart.host import Host, failed, new_host, restart, restarted, systemctl
+
+SCENES: Final[dict[str, Callable[[Host], Awaitable[None]]]] = {}
+
+
+def scene(function: Callable[[Host], Awaitable[None]]) -> Callable[[Host], Awaitable[None]]:
+    SCENES[function.__name__] = function
+    return function
+
+
+@scene
+async def drained_and_restarted(host: Host) -> None:
+    """SIGUSR1, exit 75, `start` without the manager's own delay."""
+    host.unit(RestartSec="30")
+    host.release("1", turn="0.5")
+    systemctl("restart", "nedura-gateway.service")
+    member = await host.member()
+    host.release("2", turn="0")
+    begin = time.monotonic()
+    events = await restart([member])
+    took = time.monotonic() - begin
+    assert restarted(events)["default"].pid != member.pid
+    assert took < 10, f"{took} s: the manager's own delay was waited for"
+    assert any(event.kind == "drain_waiting" for event in events)
+    assert systemctl("show", "nedura-gateway.service", "-p", "MainPID", "--value").strip() == str(
+        restarted(events)["default"].pid
+    )
+
+
+@scene
+async def stop_limit_shorter_than_drain(host: Host) -> None:
+    """C073: the drain is no stop, so the manager's short stop limit does not cut it; a dead owner's lock blocks nobody."""
+    host.release("1", turn="4")
+    host.unit(TimeoutStopSec="1")
+    member = await host.member()
+    (host.root / "gateway.pid").write_text("999999")
+    host.release("2", turn="0")
+    begin = time.monotonic()
+    events = await restart([member])
+    assert time.monotonic() - begin > 2.5, "the turn was cut short"
+    assert restarted(events)["default"]
+    # and the blunt way: the manager kills it in mid-turn; its lock stays behind and blocks nobody
+    host.release("3", turn="60", drain="60")
+    systemctl("restart", "nedura-gateway.service")
+    await host.member()
+    host.release("4", turn="0")
+    systemctl("restart", "nedura-gateway.service")
+    after = await host.member()
+    assert after.code == identity("4")
+
+
+@scene
+async def a_unit_that_never_comes_back(host: Host) -> None:
+    host.unit(TimeoutStartSec="3")
+    member = await host.member()
+    host.release("2", fault="boot")
+    begin = time.monotonic()
+    events = await restart([member])
+    failure = failed(events)["default"]
+    assert failure.check == "boot"
+    assert "exit code 1" in failure.reason
+    assert failure.command == "systemctl --user restart nedura-gateway.service"
+    assert time.monotonic() - begin < 20
+
+
+@scene
+async def a_start_that_hangs_before_ready(host: Host) -> None:
+    host.unit(TimeoutStartSec="2")
+    member = await host.member()
+    host.release("2", fault="hang")
+    begin = time.monotonic()
+    events = await restart([member])
+    assert failed(events)["default"].check == "ready"
+    assert time.monotonic() - begin < 10, "what hangs once is not tried twice"
+
+
+@scene
+async def a_refused_configuration(host: Host) -> None:
+    """C093: exit 78 is not restarted by the manager, and the failure says why."""
+    host.unit()
+    member = await host.member()
+    host.release("2", fault="config")
+    events = await restart([member])
+    failure = failed(events)["default"]
+    assert failure.check == "config"
+    assert "configuration" in failure.reason
+    before = systemctl("show", "nedura-gateway.service", "-p", "NRestarts", "--value")
+    await asyncio.sleep(1)
+    assert systemctl("show", "nedura-gateway.service", "-p", "NRestarts", "--value") == before
+
+
+@scene
+async def a_wrapper_as_main_process(host: Host) -> None:
+    """C085: the gateway below a wrapper is found by its cgroup and restarted through the manager only."""
+    wrapper = host.folder / "wrap.sh"
+    wrapper.write_text(f"#!/bin/sh\n{sys.executable} {DAEMON} gateway run\nexit $?\n")
+    wrapper.chmod(0o755)
+    host.unit(command=str(wrapper))
+    member = await host.member()
+    main_pid = int(systemctl("show", "nedura-gateway.service", "-p", "MainPID", "--value"))
+    assert main_pid != member.pid
+    assert (member.supervisor, member.unit) == ("systemd", "nedura-gateway.service")
+    host.release("2")
+    events = await restart([member])
+    assert restarted(events)["default"]
+    procs = Path("/sys/fs/cgroup") / systemctl(
+        "show", member.unit, "-p", "ControlGroup", "--value"
+    ).strip().lstrip("/")
+    assert len((procs / "cgroup.procs").read_text().split()) == 2, "one wrapper, one gateway"
+
+
+@scene
+async def a_wrapper_that_stays(host: Host) -> None:
+    """The main process outlives the gateway in it: only a restart of the whole unit helps."""
+    wrapper = host.folder / "wrap.sh"
+    wrapper.write_text(
+        f"#!/bin/sh\ntrap 'exit 0' TERM\n{sys.executable} {DAEMON} gateway run\nwhile :; do sleep 0.2; done\n"
+    )
+    wrapper.chmod(0o755)
+    host.unit(command=str(wrapper))
+    member = await host.member()
+    host.release("2")
+    assert restarted(await restart([member]))["default"]
+
+
+@scene
+async def restart_on_failure_only(host: Host) -> None:
+    host.unit(Restart="on-failure", RestartForceExitStatus="", SuccessExitStatus="")
+    member = await host.member()
+    host.release("2")
+    assert restarted(await restart([member]))["default"]
+
+
+@scene
+async def no_restart_at_all(host: Host) -> None:
+    host.unit(Restart="no", RestartForceExitStatus="")
+    member = await host.member()
+    host.release("2")
+    assert restarted(await restart([member]))["default"]
+
+
+@scene
+async def a_masked_unit_is_left_running(host: Host) -> None:
+    unit = host.unit()
+    member = await host.member()
+    path = Path(os.environ["HOME"]) / ".config/systemd/user" / unit
+    path.unlink()
+    path.symlink_to("/dev/null")
+    systemctl("daemon-reload")
+    events = await restart([member])
+    assert failed(events)["default"].check == "masked"
+    now = await look(member.home)
+    assert now is not None
+    assert now.pid == member.pid, "it would not have come back"
+
+
+@scene
+async def a_hung_manager(host: Host) -> None:
+    host.unit()
+    member = await host.member()
+    manager = int(
+        subprocess.run(
+            ["pgrep", "-f", "systemd --user"], capture_output=True, text=True, check=True
+        ).stdout.split()[0]
+    )
+    os.kill(manager, signal.SIGSTOP)
+    try:
+        begin = time.monotonic()
+        events = await restart([member])
+        assert time.monotonic() - begin < 9, "systemctl itself would block for 90 s"
+        assert failed(events)["default"].check == "manager"
+        now = await look(member.home)
+        assert now is not None
+        assert now.pid == member.pid, "nothing is stopped that cannot be started"
+    finally:
+        os.kill(manager, signal.SIGCONT)
+
+
+@scene
+async def a_drain_before_ready(host: Host) -> None:
+    """A unit that is just starting gets to be ready before it is drained."""
+    host.release("1", boot="1.5")
+    unit = host.unit(start=False)
+    systemctl("start", "--no-block", unit)
+    async with asyncio.timeout(10):
+        while (member := await look(host.root)) is None:
+            await asyncio.sleep(0.02)
+    assert member.state == "starting"
+    host.release("2", boot="0")
+    events = await restart([member])
+    assert restarted(events)["default"].pid != member.pid
+    assert systemctl("show", unit, "-p", "Result", "--value").strip() == "success"
+
+
+@scene
+async def a_turn_longer_than_the_budget(host: Host) -> None:
+    """A drain that outlasts every limit is followed by the blunt restart, and says what it waited for."""
+    host.release("1", turn="3600", drain="3600")
+    host.unit(TimeoutStopSec="2")
+    member = await host.member()
+    host.release("2", turn="0", drain="1")
+    assert drain_limit(0.0) == 45
+    short = attrs.evolve(member, drain_budget_s=1.0)
+    events = await asyncio.wait_for(restart([short], drain_limit=lambda declared: 2.0), 30)
+    assert any(event.kind == "drain_waiting" and "1 running turn" in event.copy for event in events)
+    assert restarted(events)["default"]
+
+
+@scene
+async def ten_units_one_hangs(host: Host) -> None:
+    names = [f"p{index}" for index in range(10)]
+    for name in names:
+        host.unit(name, start=False, TimeoutStartSec="4")
+    systemctl("start", *[f"nedura-gateway-{name}.service" for name in names])
+    members = [await host.member(name) for name in names]
+    host.release("2")
+    (host.home("p7") / "fault").write_text("hang")
+    events = await restart(members)
+    assert set(failed(events)) == {"p7"}
+    assert set(restarted(events)) == set(names) - {"p7"}
+
+
+@scene
+async def two_units_of_one_process(host: Host) -> None:
+    """Two definitions, one process: it restarts once."""
+    host.unit()
+    member = await host.member()
+    host.release("2")
+    events = await restart([member, attrs.evolve(member, unit="hermes-gateway.service")])
+    assert len([event for event in events if event.kind == "restart_started"]) == 1
+
+
+@scene
+async def a_client_timeout_is_watched(host: Host) -> None:
+    """C072: the client's end is not the job's end; the job is watched and the unit read again before anything is judged."""
+    host.release("1")
+    host.unit(TimeoutStopSec="20", KillMode="mixed")
+    member = await host.member()
+    supervisor = SystemdSupervisor()
+    await supervisor.arm(member)
+    said: list[str] = []
+    armed = supervisor._armed["user", member.unit]
+    host.release("2", boot="2")
+    await supervisor._run_job(armed, "restart", 0.8, said.append)
+    assert any("restart running" in words or "start running" in words for words in said), said
+    assert (await host.member()).code == identity("2")
+
+
+@scene
+async def the_client_timeout_of_a_job_that_goes_on(host: Host) -> None:
+    host.release("1")
+    host.unit()
+    member = await host.member()
+    supervisor = SystemdSupervisor()
+    await supervisor.arm(member)
+    host.release("2", boot="6")
+    with pytest.raises(RestartError, match="not complete") as caught:
+        await supervisor._run_job(supervisor._armed["user", member.unit], "restart", 0.7, lambda words: None)
+    assert caught.value.incomplete
+    assert (await host.member()).code == identity("2")
+
+
+@scene
+async def overhead_of_showing_many_units(host: Host) -> None:
+    """One call tells about all units of our families."""
+    for name in ("a", "b"):
+        host.unit(name)
+    states = await Systemctl("user").show("nedura-gateway*", "hermes-gateway*")
+    assert {state.name for state in states} == {"nedura-gateway-a.service", "nedura-gateway-b.service"}
+    assert all(state.running and state.environment["NEDURA_HOME"] for state in states)
+
+
+def main(name: str) -> int:
+    asyncio.run(asyncio.wait_for(SCENES[name](new_host()), 55))
+    sys.stdout.write(f"scene {name}: done\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
