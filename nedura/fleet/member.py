@@ -27,7 +27,6 @@ from typing import Any, Final, Self
 
 import attrs
 
-import nedura
 from nedura.clock import iso
 from nedura.config import read_config
 from nedura.errors import RecordMissing, StoreError
@@ -125,7 +124,7 @@ class FleetMember:
             self.home, kind=f"{self.options.product.name}-gateway", processes=self.options.processes
         )
         self._claim = Claim(self.home, self._record)
-        self._skew = Skew(self.code, Path(nedura.__file__))
+        self._skew = Skew(self.code, Path(__file__))
         self._notifier = Notifier(self.options.environ)
         self._writer = StateWriter(self.home / STATE_NAME, self.status)
         self._shutdown = ShutdownWatch(self._on_hanging_stop)
