@@ -74,16 +74,20 @@ class UpdateParts:
 def default_parts() -> UpdateParts:
     """The real ones."""
     from nedura.update import real
+    from nedura.update.admission import admit
+    from nedura.update.prepare import prepare
+    from nedura.update.spawn import spawn
+    from nedura.update.validate import validate
 
     return UpdateParts(
-        admit=real.admit,
+        admit=admit,
         plan=real.plan,
         snapshot=real.snapshot,
-        prepare=real.prepare,
-        validate=real.validate,
+        prepare=prepare,
+        validate=validate,
         commit=real.commit,
         take_back=real.take_back,
         fleet=real.fleet,
         remember_failed=real.remember_failed,
-        spawn=real.spawn,
+        spawn=spawn,
     )

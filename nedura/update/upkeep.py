@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nedura.homes import DEFAULT_PROFILE, home_for_profile
 from nedura.update.completion_parts import Steps
+from nedura.update.events import StepDone
+from nedura.wire import Event
 
 if TYPE_CHECKING:
     from nedura.update.completion import Completion
@@ -14,4 +19,37 @@ __all__ = ["upkeep"]
 
 def upkeep(completion: Completion) -> Steps:
     """The stages between the first member and the rest of the fleet."""
-    return []
+    return [
+        (
+            "maintenance",
+            [
+                ("launchers", _launchers(completion)),
+                ("maintenance", _nets(completion)),
+            ],
+        )
+    ]
+
+
+async def _launchers(completion: Completion) -> AsyncGenerator[Event, None]:
+    """Publish the launcher of this version."""
+    from nedura.update.launcher import write_launcher
+
+    if completion.request.layout != "sealed":
+        return
+    write_launcher(completion.paths, completion.product)
+    yield StepDone(name="launchers")
+
+
+async def _nets(completion: Completion) -> AsyncGenerator[Event, None]:
+    """Put back what an update lost, per profile, from that profile's own snapshot of this run."""
+    from nedura.update.nets import run_nets
+
+    root = Path(completion.request.root_home)
+    names = dict.fromkeys([DEFAULT_PROFILE, *completion.request.snapshots])
+    homes = [(name, home_for_profile(root, name)) for name in names]
+    events = run_nets(homes, completion.request.snapshots, clock=completion.clock)
+    try:
+        async for event in events:
+            yield event
+    finally:
+        await events.aclose()

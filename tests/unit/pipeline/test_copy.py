@@ -1,0 +1,64 @@
+"""Chat copy holds no URL, no path, no exception text, no terminal verb; a follow-up is ONE line with its step in quotes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from nedura.installs import CodeIdentity
+from nedura.update import events
+from nedura.update.events import FOLLOWUP_WORDS, STAGE_WORDS, FollowUp, UpdateFinished
+from nedura.update.run import Candidate
+from nedura.wire import Event
+
+FORBIDDEN = re.compile(
+    r"https?://|nedura |\bguest\b|\banonymous\b|\bclaim\b|Traceback|Error:|/[a-z]+/", re.IGNORECASE
+)
+CODE = CodeIdentity(code_sha="a" * 40, code_version="1.2.3")
+NASTY = "OSError: nedura update failed at https://x/y in /root/x Traceback"
+CANDIDATE = Candidate(layout="sealed", identity=CODE, folder=Path("/a"), tree=Path("/a"), python=Path("/a"))
+
+SAMPLES: list[Event] = [
+    events.UpdateStarted(run_id="r", started_at="t", install_id="i", pre_update=CODE, argv=(NASTY,)),
+    events.InterruptedFound(run_id="r", last_stage="prepare", receipt="/x"),
+    events.AlreadyReported(run_id="r", outcome="success", receipt="/x"),
+    *[events.StageStarted(stage=stage) for stage in STAGE_WORDS],
+    *[events.StageFinished(stage="prepare", outcome=outcome, reason=NASTY) for outcome in ("success", "failed", "skipped")],
+    events.StepDone(name="x_y", ok=False, detail=NASTY),
+    events.Skipped(name="x_y", reason=NASTY),
+    events.Notice(text=NASTY, warning=True),
+    events.Progress(stage="prepare", label=NASTY, done=1, total=2),
+    events.PlanReady(plan={"runtimes": [1]}, summary=NASTY),
+    events.SnapshotTaken(profile="p", snapshot_id="s", files=3, size=4_200_000, incomplete=("state.db",)),
+    *[events.Prepared(candidate=CANDIDATE, changed=changed, commits=3) for changed in (True, False)],
+    events.Committed(before=CODE, now=CODE, branch="main"),
+    *[events.TakenBack(check=NASTY, now=CODE, restored=restored) for restored in (True, False)],
+    events.CompletionStarted(pid=1),
+    *[FollowUp(step=step, reason=NASTY) for step in FOLLOWUP_WORDS],
+    events.UserAction(step="local_changes", reason=NASTY),
+    *[
+        UpdateFinished(run_id="r", outcome=outcome, exit_code=0, followups=followups, stop_reason=NASTY, changed=changed, now=CODE)
+        for outcome in ("success", "partial", "failed", "refused", "interrupted")
+        for followups in ((), ("build",))
+        for changed in (True, False)
+    ],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("event", SAMPLES, ids=lambda event: event.kind)
+def test_chat_copy_is_plain(event: Event) -> None:
+    assert not FORBIDDEN.search(event.copy), event.copy
+    assert isinstance(event.copy_terminal, str)
+
+
+@pytest.mark.parametrize("step", FOLLOWUP_WORDS)
+def test_a_follow_up_is_one_line_that_scripts_can_read(step: str) -> None:
+    line = FollowUp(step=step, reason="why").copy_terminal
+    assert "\n" not in line
+    assert line.startswith(events.FOLLOWUP_PREFIX + f" '{step}': why (")
+
+
+def test_every_class_is_sampled() -> None:
+    assert {type(sample) for sample in SAMPLES} == set(events.EVENTS)
