@@ -26,7 +26,7 @@ __all__ = [
     "value_flags",
 ]
 
-GROUPS: Final = ("update", "auth", "gateway", "fleet", "profile", "config", "skin", "system", "dev")
+GROUPS: Final = ("update", "auth", "gateway", "fleet", "profile", "config", "skin", "snapshot", "system", "dev")
 """Modules of this package, in the order of `--help`."""
 
 _EVERYWHERE: Final = ("--plain", "--debug")

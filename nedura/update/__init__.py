@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from nedura._lazy import attach
 
 if TYPE_CHECKING:
+    from nedura.update.archive import IMPORT_LIMITS
+    from nedura.update.backup import take_backup
     from nedura.update.events import (
         AlreadyReported,
         Committed,
@@ -31,14 +33,28 @@ if TYPE_CHECKING:
         UpdateFinished,
         UpdateStarted,
         UserAction,
+        size_text,
     )
+    from nedura.update.events_snapshot import (
+        BackupFailed,
+        BackupTaken,
+        NetRestored,
+        SnapshotFailed,
+        SnapshotRestored,
+        SnapshotsStarted,
+    )
+    from nedura.update.home_import import LARGE, Imported, import_backup
     from nedura.update.install import install_checkout
     from nedura.update.kinds import known_kinds
     from nedura.update.marker import action_marker
+    from nedura.update.nets import run_nets
     from nedura.update.options import UpdateOptions
     from nedura.update.parts import Refusal, UpdateParts
     from nedura.update.receipts import ReceiptStore
+    from nedura.update.restore import restore_snapshot, verify_snapshot
     from nedura.update.run import Candidate, Run
+    from nedura.update.snapshot import MANUAL_KEEP, MANUAL_LABEL, take_snapshots
+    from nedura.update.snapshot_manifest import list_snapshots
 
 _EXPORTS = {
     **dict.fromkeys(
@@ -70,18 +86,45 @@ _EXPORTS = {
     "Run": "nedura.update.run",
     "UpdateOptions": "nedura.update.options",
     "UpdateParts": "nedura.update.parts",
+    "IMPORT_LIMITS": "nedura.update.archive",
+    "take_backup": "nedura.update.backup",
+    "BackupFailed": "nedura.update.events_snapshot",
+    "BackupTaken": "nedura.update.events_snapshot",
+    "NetRestored": "nedura.update.events_snapshot",
+    "SnapshotFailed": "nedura.update.events_snapshot",
+    "SnapshotRestored": "nedura.update.events_snapshot",
+    "SnapshotsStarted": "nedura.update.events_snapshot",
+    "LARGE": "nedura.update.home_import",
+    "Imported": "nedura.update.home_import",
+    "import_backup": "nedura.update.home_import",
+    "run_nets": "nedura.update.nets",
+    "restore_snapshot": "nedura.update.restore",
+    "verify_snapshot": "nedura.update.restore",
+    "MANUAL_KEEP": "nedura.update.snapshot",
+    "MANUAL_LABEL": "nedura.update.snapshot",
+    "take_snapshots": "nedura.update.snapshot",
+    "list_snapshots": "nedura.update.snapshot_manifest",
+    "size_text": "nedura.update.events",
     "action_marker": "nedura.update.marker",
     "install_checkout": "nedura.update.install",
     "known_kinds": "nedura.update.kinds",
 }
 
 __all__ = [
+    "IMPORT_LIMITS",
+    "LARGE",
+    "MANUAL_KEEP",
+    "MANUAL_LABEL",
     "AlreadyReported",
+    "BackupFailed",
+    "BackupTaken",
     "Candidate",
     "Committed",
     "CompletionStarted",
     "FollowUp",
+    "Imported",
     "InterruptedFound",
+    "NetRestored",
     "Notice",
     "PlanReady",
     "Prepared",
@@ -90,7 +133,10 @@ __all__ = [
     "Refusal",
     "Run",
     "Skipped",
+    "SnapshotFailed",
+    "SnapshotRestored",
     "SnapshotTaken",
+    "SnapshotsStarted",
     "StageFinished",
     "StageStarted",
     "StepDone",
@@ -101,8 +147,16 @@ __all__ = [
     "UpdateStarted",
     "UserAction",
     "action_marker",
+    "import_backup",
     "install_checkout",
     "known_kinds",
+    "list_snapshots",
+    "restore_snapshot",
+    "run_nets",
+    "size_text",
+    "take_backup",
+    "take_snapshots",
+    "verify_snapshot",
 ]
 
 __getattr__, __dir__ = attach(__name__, _EXPORTS)

@@ -1,0 +1,102 @@
+"""Which files of a root home a full backup takes: everything of the user's, nothing that can be made again (facts/update.md 4.2)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+__all__ = ["Found", "walk_home"]
+
+ANYWHERE: Final = frozenset(
+    {
+        "__pycache__", ".git", "node_modules", "backups", "state-snapshots", "checkpoints", "browser-profiles",
+        "browser-profile", ".venv", "venv", "site-packages", ".cache", ".tox", ".nox", ".pytest_cache", ".mypy_cache",
+        ".ruff_cache",
+    }
+)  # fmt: skip
+"""Folders left out wherever they are. Backups and snapshots are never inputs of a backup (case C013)."""
+HOME_ONLY: Final = frozenset({"models", "runtimes", "node"})
+"""Left out at the top of a home."""
+ROOT_ONLY: Final = frozenset({"installs", "bin"})
+"""Left out at the top of the root home: generations, environments and launchers are made by an install."""
+CACHE_KEPT: Final = frozenset({"images", "audio", "videos", "documents", "screenshots", "citations"})
+ENDINGS: Final = (".pyc", ".pyo", ".db-wal", ".db-shm", ".db-journal", ".sock", ".partial")
+NAMES: Final = frozenset({".backup.lock", "gateway.pid", "gateway.lock", "cron.pid"})
+EMERGENCY: Final = "state.db.pre-update-emergency-"
+
+
+@attrs.frozen
+class Found:
+    """One thing a walk came by.
+
+    Attributes:
+        relative: path below the root home, with `/`.
+        path: where it is.
+        skip: why it cannot be taken; empty for a regular file.
+    """
+
+    relative: str
+    path: Path
+    skip: str = ""
+
+
+def walk_home(root: Path, *, checkout: Path | None = None) -> Iterator[Found]:
+    """Files of a root home and its profiles, in a stable order.
+
+    Args:
+        root: the root home.
+        checkout: the code's own folder when it lies in the home.
+    """
+    yield from _walk(root, "", root, checkout)
+
+
+def _walk(folder: Path, relative: str, root: Path, checkout: Path | None) -> Iterator[Found]:
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as error:
+        yield Found(relative or ".", folder, error.strerror or "unreadable")
+        return
+    for entry in entries:
+        name = f"{relative}{entry.name}"
+        path = Path(entry.path)
+        if _left_out(entry, relative, checkout):
+            continue
+        if entry.is_symlink():
+            yield Found(name, path, "a link")
+        elif entry.is_dir(follow_symlinks=False):
+            yield from _walk(path, f"{name}/", root, checkout)
+        elif entry.is_file(follow_symlinks=False):
+            yield Found(name, path)
+        else:
+            yield Found(name, path, "not a regular file")
+
+
+def _at_home(relative: str) -> bool:
+    """Whether a folder prefix is the top of the root home or of a profile."""
+    parts = relative.split("/")[:-1]
+    return not parts or (len(parts) == 2 and parts[0] == "profiles")
+
+
+def _left_out(entry: os.DirEntry[str], relative: str, checkout: Path | None) -> bool:
+    name = entry.name
+    if entry.is_dir(follow_symlinks=False):
+        if (
+            name in ANYWHERE
+            or (_at_home(relative) and name in HOME_ONLY)
+            or (not relative and name in ROOT_ONLY)
+        ):
+            return True
+        if (
+            relative.endswith("cache/")
+            and _at_home(relative.removesuffix("cache/"))
+            and name not in CACHE_KEPT
+        ):
+            return True
+        return checkout is not None and os.path.realpath(entry.path) == str(checkout)
+    if name in NAMES or name.endswith((*ENDINGS, ".lock")) or name.startswith((EMERGENCY, ".import-")):
+        return True
+    return relative.endswith("cache/") and _at_home(relative.removesuffix("cache/"))
