@@ -7,43 +7,72 @@ from typing import TYPE_CHECKING
 from nedura._lazy import attach
 
 if TYPE_CHECKING:
+    from nedura.fleet.budget import restart_budget
     from nedura.fleet.claim import ClaimTaken, lock_holder
     from nedura.fleet.control_client import ask, ask_now
     from nedura.fleet.drain import EXIT_CONFIG, EXIT_PLANNED, EXIT_RESTART, EXIT_UNEXPECTED, DrainSettings
     from nedura.fleet.events import FleetMatrix, FleetStatus, VerifyWaiting
-    from nedura.fleet.identity import Classification, classify, display_command
+    from nedura.fleet.explain import Explanation, explain_argv, explain_pid
+    from nedura.fleet.identity import Classification, classify, classify_text, display_command
     from nedura.fleet.inventory import collect, collect_now, look
     from nedura.fleet.ledger import LedgerEntry, SpawnLedger
     from nedura.fleet.markers import write_marker
-    from nedura.fleet.matrix import RuntimeOutcome, complete, judge, reconcile, runs_expected
+    from nedura.fleet.matrix import RuntimeOutcome, complete, judge, reconcile, runs_expected, unsettled
     from nedura.fleet.member import FleetMember, MemberOptions
     from nedura.fleet.model import Fleet, Foreign, MatrixRow, Probe, Runtime, ServiceInfo, restart_via
+    from nedura.fleet.processes import system_processes
+    from nedura.fleet.restart import RestartParts
+    from nedura.fleet.restart_events import (
+        RESTART_EVENTS,
+        DrainWaiting,
+        LeftAlone,
+        MemberFailed,
+        MemberRestarted,
+        RestartPending,
+        RestartStarted,
+        RestartWaiting,
+    )
+    from nedura.fleet.restart_parts import default_parts
+    from nedura.fleet.roll import left_alone, pick_first, restart_first, restart_rest, roll
+    from nedura.fleet.scoped import ScopedLock, lock_folder
     from nedura.fleet.socketpath import Bound, bind_socket, find_socket, peer_of
     from nedura.fleet.storm import StormRule
     from nedura.fleet.takeover import stop_member, take_over
     from nedura.fleet.turns import Draining, Turn
+    from nedura.fleet.verify import settle_deadline, verify_fleet
 
 _EXPORTS = {
     "Bound": "nedura.fleet.socketpath",
     "ClaimTaken": "nedura.fleet.claim",
     "Classification": "nedura.fleet.identity",
     "DrainSettings": "nedura.fleet.drain",
+    "DrainWaiting": "nedura.fleet.restart_events",
     "Draining": "nedura.fleet.turns",
     "EXIT_CONFIG": "nedura.fleet.drain",
     "EXIT_PLANNED": "nedura.fleet.drain",
     "EXIT_RESTART": "nedura.fleet.drain",
     "EXIT_UNEXPECTED": "nedura.fleet.drain",
+    "Explanation": "nedura.fleet.explain",
     "Fleet": "nedura.fleet.model",
     "FleetMatrix": "nedura.fleet.events",
     "FleetMember": "nedura.fleet.member",
     "FleetStatus": "nedura.fleet.events",
     "Foreign": "nedura.fleet.model",
     "LedgerEntry": "nedura.fleet.ledger",
+    "LeftAlone": "nedura.fleet.restart_events",
     "MatrixRow": "nedura.fleet.model",
+    "MemberFailed": "nedura.fleet.restart_events",
     "MemberOptions": "nedura.fleet.member",
+    "MemberRestarted": "nedura.fleet.restart_events",
     "Probe": "nedura.fleet.model",
+    "RESTART_EVENTS": "nedura.fleet.restart_events",
+    "RestartParts": "nedura.fleet.restart",
+    "RestartPending": "nedura.fleet.restart_events",
+    "RestartStarted": "nedura.fleet.restart_events",
+    "RestartWaiting": "nedura.fleet.restart_events",
     "Runtime": "nedura.fleet.model",
     "RuntimeOutcome": "nedura.fleet.matrix",
+    "ScopedLock": "nedura.fleet.scoped",
     "ServiceInfo": "nedura.fleet.model",
     "SpawnLedger": "nedura.fleet.ledger",
     "StormRule": "nedura.fleet.storm",
@@ -53,20 +82,35 @@ _EXPORTS = {
     "ask_now": "nedura.fleet.control_client",
     "bind_socket": "nedura.fleet.socketpath",
     "classify": "nedura.fleet.identity",
+    "classify_text": "nedura.fleet.identity",
     "collect": "nedura.fleet.inventory",
     "collect_now": "nedura.fleet.inventory",
     "complete": "nedura.fleet.matrix",
+    "default_parts": "nedura.fleet.restart_parts",
     "display_command": "nedura.fleet.identity",
+    "explain_argv": "nedura.fleet.explain",
+    "explain_pid": "nedura.fleet.explain",
     "find_socket": "nedura.fleet.socketpath",
     "judge": "nedura.fleet.matrix",
+    "left_alone": "nedura.fleet.roll",
+    "lock_folder": "nedura.fleet.scoped",
     "lock_holder": "nedura.fleet.claim",
     "look": "nedura.fleet.inventory",
     "peer_of": "nedura.fleet.socketpath",
+    "pick_first": "nedura.fleet.roll",
     "reconcile": "nedura.fleet.matrix",
+    "restart_budget": "nedura.fleet.budget",
+    "restart_first": "nedura.fleet.roll",
+    "restart_rest": "nedura.fleet.roll",
     "restart_via": "nedura.fleet.model",
+    "roll": "nedura.fleet.roll",
     "runs_expected": "nedura.fleet.matrix",
+    "settle_deadline": "nedura.fleet.verify",
     "stop_member": "nedura.fleet.takeover",
+    "system_processes": "nedura.fleet.processes",
     "take_over": "nedura.fleet.takeover",
+    "unsettled": "nedura.fleet.matrix",
+    "verify_fleet": "nedura.fleet.verify",
     "write_marker": "nedura.fleet.markers",
 }
 
@@ -75,22 +119,33 @@ __all__ = [
     "EXIT_PLANNED",
     "EXIT_RESTART",
     "EXIT_UNEXPECTED",
+    "RESTART_EVENTS",
     "Bound",
     "ClaimTaken",
     "Classification",
     "DrainSettings",
+    "DrainWaiting",
     "Draining",
+    "Explanation",
     "Fleet",
     "FleetMatrix",
     "FleetMember",
     "FleetStatus",
     "Foreign",
     "LedgerEntry",
+    "LeftAlone",
     "MatrixRow",
+    "MemberFailed",
     "MemberOptions",
+    "MemberRestarted",
     "Probe",
+    "RestartParts",
+    "RestartPending",
+    "RestartStarted",
+    "RestartWaiting",
     "Runtime",
     "RuntimeOutcome",
+    "ScopedLock",
     "ServiceInfo",
     "SpawnLedger",
     "StormRule",
@@ -100,20 +155,35 @@ __all__ = [
     "ask_now",
     "bind_socket",
     "classify",
+    "classify_text",
     "collect",
     "collect_now",
     "complete",
+    "default_parts",
     "display_command",
+    "explain_argv",
+    "explain_pid",
     "find_socket",
     "judge",
+    "left_alone",
+    "lock_folder",
     "lock_holder",
     "look",
     "peer_of",
+    "pick_first",
     "reconcile",
+    "restart_budget",
+    "restart_first",
+    "restart_rest",
     "restart_via",
+    "roll",
     "runs_expected",
+    "settle_deadline",
     "stop_member",
+    "system_processes",
     "take_over",
+    "unsettled",
+    "verify_fleet",
     "write_marker",
 ]
 

@@ -31,7 +31,7 @@ from nedura.fleet.supervisors.base import RestartError, Supervisor
 from nedura.installs import CodeIdentity
 from nedura.text import clean
 
-__all__ = ["Parts", "claim_holder", "progress_step", "restart_member", "triage", "waiting_words"]
+__all__ = ["RestartParts", "claim_holder", "progress_step", "restart_member", "triage", "waiting_words"]
 
 Result = TypeVar("Result")
 
@@ -48,7 +48,7 @@ def claim_holder(runtime: Runtime) -> tuple[int, int | None]:
 
 
 @attrs.frozen(kw_only=True)
-class Parts:
+class RestartParts:
     """What a restart works with.
 
     Attributes:
@@ -108,7 +108,7 @@ def waiting_words(answer: Runtime | None) -> str:
 async def restart_member(
     runtime: Runtime,
     expected: CodeIdentity | None,
-    parts: Parts,
+    parts: RestartParts,
     report: Report[RestartEvent],
     *,
     settle: float = 0.0,
@@ -159,7 +159,7 @@ class _Restart:
         self,
         runtime: Runtime,
         expected: CodeIdentity | None,
-        parts: Parts,
+        parts: RestartParts,
         supervisor: Supervisor,
         report: Report[RestartEvent],
     ) -> None:
@@ -179,7 +179,7 @@ class _Restart:
             RestartStarted(
                 profile=runtime.profile, pid=runtime.pid, member=runtime.kind,
                 supervisor=runtime.supervisor, unit=runtime.unit,
-                aliases=tuple(runtime.detail.get("aliases", ())),
+                aliases=runtime.aliases,
             )
         )  # fmt: skip
         await self.supervisor.arm(runtime)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 
 from nedura.fleet.inventory import look
-from nedura.fleet.restart import Parts
+from nedura.fleet.restart import RestartParts
 from nedura.fleet.supervisors.base import Supervisor
 from nedura.fleet.supervisors.manual import ManualSupervisor
 from nedura.fleet.supervisors.passive import PassiveSupervisor
@@ -40,11 +40,11 @@ def default_supervisors(
     return found
 
 
-def default_parts(*, product: Product = NEDURA, environ: Mapping[str, str] | None = None) -> Parts:
+def default_parts(*, product: Product = NEDURA, environ: Mapping[str, str] | None = None) -> RestartParts:
     """The parts that a real restart works with.
 
     Args:
         product: names.
         environ: environment of service manager calls and of successors; default this process's.
     """
-    return Parts(supervisors=default_supervisors(product=product, environ=environ), look=look)
+    return RestartParts(supervisors=default_supervisors(product=product, environ=environ), look=look)

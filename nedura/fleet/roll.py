@@ -7,7 +7,7 @@ from typing import Final
 
 from nedura.fanin import DEFAULT_LIMIT, Job, Report, run_all, stream
 from nedura.fleet.model import Foreign, Runtime
-from nedura.fleet.restart import Parts, restart_member
+from nedura.fleet.restart import RestartParts, restart_member
 from nedura.fleet.restart_events import LeftAlone, RestartEvent
 from nedura.installs import CodeIdentity
 
@@ -33,7 +33,7 @@ def in_roll_order(runtimes: Sequence[Runtime]) -> tuple[Runtime, ...]:
     return tuple(sorted(seen.values(), key=lambda runtime: runtime.ancestor))
 
 
-async def pick_first(runtimes: Sequence[Runtime], parts: Parts) -> Runtime | None:
+async def pick_first(runtimes: Sequence[Runtime], parts: RestartParts) -> Runtime | None:
     """The member that goes first: a gateway that we can start again and do not run under; an idle, supervised one before others.
 
     Returns:
@@ -59,7 +59,7 @@ def left_alone(foreign: Sequence[Foreign]) -> tuple[LeftAlone, ...]:
     )  # fmt: skip
 
 
-def _real(parts: Parts | None) -> Parts:
+def _real(parts: RestartParts | None) -> RestartParts:
     if parts is not None:
         return parts
     from nedura.fleet.restart_parts import default_parts  # the real parts import every supervisor
@@ -71,7 +71,7 @@ def restart_first(
     runtimes: Sequence[Runtime],
     expected: CodeIdentity | None,
     *,
-    parts: Parts | None = None,
+    parts: RestartParts | None = None,
     settle: float = SETTLE_SECONDS,
 ) -> AsyncGenerator[RestartEvent, None]:
     """Restart one eligible member and watch it. Its last event is `MemberRestarted` or `MemberFailed`; no event: none is eligible.
@@ -96,7 +96,7 @@ def restart_rest(
     runtimes: Sequence[Runtime],
     expected: CodeIdentity | None,
     *,
-    parts: Parts | None = None,
+    parts: RestartParts | None = None,
     skip: Collection[int] = (),
     width: int = DEFAULT_LIMIT,
 ) -> AsyncGenerator[RestartEvent, None]:
@@ -121,7 +121,7 @@ def restart_rest(
 async def _restart_all(
     todo: Sequence[Runtime],
     expected: CodeIdentity | None,
-    parts: Parts,
+    parts: RestartParts,
     report: Report[RestartEvent],
     width: int,
 ) -> None:
@@ -139,7 +139,7 @@ def roll(
     runtimes: Sequence[Runtime],
     expected: CodeIdentity | None,
     *,
-    parts: Parts | None = None,
+    parts: RestartParts | None = None,
     sealed: bool,
     width: int = DEFAULT_LIMIT,
     settle: float = SETTLE_SECONDS,

@@ -9,10 +9,11 @@ from typing import Literal
 import attrs
 
 from nedura.clock import Clock
+from nedura.fleet.matrix import runs_expected
 from nedura.fleet.model import Runtime
 from nedura.installs import CodeIdentity
 
-__all__ = ["Health", "Look", "Standing", "await_serving", "judge_standing", "runs_expected", "stays_serving"]
+__all__ = ["Health", "Look", "Standing", "await_serving", "judge_standing", "stays_serving"]
 
 Look = Callable[[Path], Awaitable[Runtime | None]]
 """Who serves a home now, by its own answer; None when nobody answers."""
@@ -38,17 +39,6 @@ class Standing:
     state: Literal["serving", "wait", "failed"]
     check: str = ""
     reason: str = ""
-
-
-def runs_expected(expected: CodeIdentity, code: CodeIdentity) -> bool | None:
-    """Whether some code is the expected one: by generation in a sealed install, else by commit (decision 39). None: it does not say."""
-    if expected.install_id and code.install_id and expected.install_id != code.install_id:
-        return False
-    if expected.generation:
-        return code.generation == expected.generation if code.generation or code.code_sha else None
-    if expected.code_sha:
-        return code.code_sha == expected.code_sha if code.code_sha else None
-    return None if not code.code_version else code.code_version == expected.code_version
 
 
 def judge_standing(before: Runtime, answer: Runtime | None, expected: CodeIdentity | None) -> Standing:

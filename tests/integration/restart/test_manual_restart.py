@@ -13,7 +13,7 @@ import pytest
 from nedura.fleet import relaunch
 from nedura.fleet.inventory import look
 from nedura.fleet.model import Runtime
-from nedura.fleet.restart import Parts
+from nedura.fleet.restart import RestartParts
 from nedura.fleet.restart_events import MemberFailed, MemberRestarted, RestartEvent
 from nedura.fleet.roll import roll
 from nedura.fleet.supervisors.manual import ManualSupervisor
@@ -22,7 +22,7 @@ from tests.integration.restart.daemon import identity
 from tests.integration.restart.manual import add_profile, make_root, running, serving
 
 
-def parts(**more: object) -> Parts:
+def parts(**more: object) -> RestartParts:
     values = {
         "supervisors": {"manual": ManualSupervisor()},
         "look": look,
@@ -30,7 +30,7 @@ def parts(**more: object) -> Parts:
         "serving_timeout": 10.0,
         **more,
     }
-    return Parts(**values)  # type: ignore[arg-type]
+    return RestartParts(**values)  # type: ignore[arg-type]
 
 
 async def rolled(

@@ -14,7 +14,7 @@ import attrs
 
 from nedura.fleet.inventory import look
 from nedura.fleet.model import Runtime
-from nedura.fleet.restart import Parts
+from nedura.fleet.restart import RestartParts
 from nedura.fleet.restart_events import MemberFailed, MemberRestarted, RestartEvent
 from nedura.fleet.restart_parts import default_supervisors
 from nedura.fleet.roll import restart_rest
@@ -104,7 +104,7 @@ class Host:
                 await asyncio.sleep(0.02)
 
 
-def parts(**more: object) -> Parts:
+def parts(**more: object) -> RestartParts:
     values = {
         "supervisors": default_supervisors(),
         "look": look,
@@ -112,7 +112,7 @@ def parts(**more: object) -> Parts:
         "serving_timeout": 15.0,
         **more,
     }
-    return Parts(**values)  # type: ignore[arg-type]
+    return RestartParts(**values)  # type: ignore[arg-type]
 
 
 async def restart(

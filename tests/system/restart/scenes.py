@@ -141,7 +141,7 @@ async def a_wrapper_that_stays(host: Host) -> None:
         f"#!/bin/sh\ntrap 'exit 0' TERM\n{sys.executable} {DAEMON} gateway run\nwhile :; do sleep 0.2; done\n"
     )
     wrapper.chmod(0o755)
-    host.unit(command=str(wrapper))
+    host.unit(command=str(wrapper), TimeoutStopSec="3")
     member = await host.member()
     host.release("2")
     assert restarted(await restart([member]))["default"]
@@ -264,8 +264,8 @@ async def a_client_timeout_is_watched(host: Host) -> None:
     await supervisor.arm(member)
     said: list[str] = []
     armed = supervisor._armed["user", member.unit]
-    host.release("2", boot="2")
-    await supervisor._run_job(armed, "restart", 0.8, said.append)
+    host.release("2", boot="2.5")
+    await supervisor._run_job(armed, "restart", 2.0, said.append)
     assert any("restart running" in words or "start running" in words for words in said), said
     assert (await host.member()).code == identity("2")
 

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from nedura.fleet.model import Runtime
-from nedura.fleet.restart import Parts
+from nedura.fleet.restart import RestartParts
 from nedura.fleet.restart_events import RestartEvent
 from nedura.fleet.signals import Sent
 from nedura.fleet.supervisors.base import RestartError, Say
@@ -122,7 +122,7 @@ class FakeFleet:
     async def look(self, home: Path) -> Runtime | None:
         return self.serving.get(home)
 
-    def parts(self, **more: Any) -> Parts:
+    def parts(self, **more: Any) -> RestartParts:
         values = {
             "supervisors": {"fake": self},
             "look": self.look,
@@ -132,7 +132,7 @@ class FakeFleet:
             "tick": 0.01,
             **more,
         }
-        return Parts(**values)
+        return RestartParts(**values)
 
 
 def failing(check: str, **more: Any) -> Callable[[Runtime], Awaitable[None]]:
