@@ -44,6 +44,7 @@ class Inputs:
         commit: commit id.
         tree: tree id, carried edits included.
         edits: path -> blob id of carried edits.
+        parked: path -> blob id of edits that were left out.
         env: environment's hash, or empty.
         python: base interpreter.
         builds: build name -> hash of its inputs.
@@ -54,6 +55,7 @@ class Inputs:
     tree: str
     python: Interpreter
     edits: Mapping[str, str] = attrs.field(factory=dict)
+    parked: Mapping[str, str] = attrs.field(factory=dict)
     env: str = ""
     builds: Mapping[str, str] = attrs.field(factory=dict)
     packages: tuple[str, ...] = ()
@@ -62,7 +64,7 @@ class Inputs:
 def inputs_hash(inputs: Inputs) -> str:
     """Hash of the inputs: equal means that a build would make the same generation."""
     parts = [
-        inputs.commit, inputs.tree, sorted(inputs.edits.items()), inputs.env, list(inputs.python[:3]),
+        inputs.commit, inputs.tree, sorted(inputs.edits.items()), sorted(inputs.parked.items()), inputs.env, list(inputs.python[:3]),
         sorted(inputs.builds.items()), list(inputs.packages),
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(parts, separators=(",", ":")).encode()).hexdigest()
@@ -203,6 +205,7 @@ class Building:
             files={e.path: (e.mode, e.oid) for e in self.entries},
             written=self.converted,
             edits=self.inputs.edits,
+            parked=self.inputs.parked,
             builds=self.inputs.builds,
             built=self.built,
             broken=self.broken,

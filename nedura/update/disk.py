@@ -60,9 +60,7 @@ def check_room(folder: Path, need: Need) -> None:
         UpdateError: there is not enough room.
     """
     info = os.statvfs(folder)
-    why = admit(
-        need, free=info.f_bavail * info.f_frsize, free_files=info.f_favail, total_files=info.f_files
-    )
+    why = admit(need, free=info.f_bavail * info.f_frsize, free_files=info.f_favail, total_files=info.f_files)
     if why:
         raise UpdateError(
             f"The disk is too full for the new version: {why}.",

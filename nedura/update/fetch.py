@@ -42,7 +42,13 @@ def fetch_ref(git: Git, remote: Remote, ref: str, *, timeout: float = FETCH_TIME
         UpdateError: one of the classes of `fetch_failures`; `stop_class` is `fetch_failed` (or `git_timeout`, `disk_full`).
     """
     wanted = ref if is_commit_id(ref) else f"+{ref}"
-    options = ["--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--no-auto-maintenance"]
+    options = [
+        "--quiet",
+        "--no-tags",
+        "--no-recurse-submodules",
+        "--no-write-fetch-head",
+        "--no-auto-maintenance",
+    ]
     options += [f"--depth={depth}"] if depth else []
     answer = git.run(
         "fetch", *options, "--end-of-options", remote.url, f"{wanted}:{FETCHED}",
@@ -52,7 +58,9 @@ def fetch_ref(git: Git, remote: Remote, ref: str, *, timeout: float = FETCH_TIME
         failure = classify_fetch(answer.err, timed_out=answer.timed_out)
         stop = {"timeout": "git_timeout", "disk_full": "disk_full"}.get(failure.token, "fetch_failed")
         raise UpdateError(
-            f"{failure.message} ({remote.shown}; git: {answer.first_error})", stop_class=stop, advice=failure.advice
+            f"{failure.message} ({remote.shown}; git: {answer.first_error})",
+            stop_class=stop,
+            advice=failure.advice,
         )
     return commit_id(git.line("rev-parse", "--verify", f"{FETCHED}^{{commit}}"))
 

@@ -83,6 +83,7 @@ class Manifest:
         files: path -> (git mode, blob id).
         written: path -> blob id of what is on disk, where git converts line ends.
         edits: path -> blob id of carried local edits, empty id for a deletion.
+        parked: path -> blob id of local edits that were left out.
         builds: name -> hash of a build's inputs.
         built: path -> blob id of files that a build made.
         broken: path -> message of files that do not compile.
@@ -97,6 +98,7 @@ class Manifest:
     files: Mapping[str, tuple[str, str]] = attrs.field(factory=dict)
     written: Mapping[str, str] = attrs.field(factory=dict)
     edits: Mapping[str, str] = attrs.field(factory=dict)
+    parked: Mapping[str, str] = attrs.field(factory=dict)
     builds: Mapping[str, str] = attrs.field(factory=dict)
     built: Mapping[str, str] = attrs.field(factory=dict)
     broken: Mapping[str, str] = attrs.field(factory=dict)

@@ -26,6 +26,7 @@ _EXEC_KEYS: Final = re.compile(
     r"|remote\..*\.(uploadpack|receivepack|vcs|proxy)|credential(\..*)?\.helper|gpg(\..*)?\.program|include(if\..*)?\.path"
     r"|sequence\.editor|uploadpack\.packobjectshook|submodule\..*\.update|protocol(\..*)?\.allow|url\..*\.(insteadof|pushinsteadof))\Z"
 )
+_SETTINGS: Final = ("core.autocrlf", "core.filemode")
 MAX_CONFIG: Final = 1024 * 1024
 
 
@@ -45,6 +46,7 @@ class Source:
         exec_keys: configuration keys that name programs; none of them ever runs.
         alternates: object folders that our repository may read.
         shallow: the history is cut.
+        settings: settings that are plain data: line ends, file modes.
     """
 
     checkout: Path
@@ -58,6 +60,7 @@ class Source:
     exec_keys: tuple[str, ...] = ()
     alternates: tuple[Path, ...] = ()
     shallow: bool = False
+    settings: tuple[tuple[str, str], ...] = ()
 
 
 def _refuse(checkout: Path, why: str, advice: str = "") -> RefusedError:
@@ -195,4 +198,5 @@ def read_source(checkout: Path, program: str, environ: Mapping[str, str] | None 
         exec_keys=tuple(sorted({key for key, _ in pairs if _EXEC_KEYS.match(key)})),
         alternates=_alternates(common),
         shallow=(common / "shallow").is_file(),
+        settings=tuple((key, value) for key, value in pairs if key in _SETTINGS),
     )

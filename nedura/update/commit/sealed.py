@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from nedura.errors import UpdateError
@@ -24,6 +25,7 @@ def commit_sealed(paths: InstallPaths, candidate: Candidate) -> Path | None:
         raise UpdateError(f"Generation {folder.name} is not whole.", stop_class="commit")
     before = paths.pointed()
     if before is not None and before != folder:
+        os.utime(before)  # its ten minutes of grace begin now
         point(paths, paths.previous, before)
     point(paths, paths.current, folder)
     return before
