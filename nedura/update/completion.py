@@ -37,7 +37,7 @@ from nedura.update.journal import Journal
 from nedura.update.obligations import RestartObligation, TailObligation, restart_folder
 from nedura.update.owner import myself
 from nedura.update.request import CompletionRequest, CompletionResult
-from nedura.update.restart_record import Live
+from nedura.update.restart_record import Live, RestartRecord
 from nedura.update.steps import ending, guarded, tail_owed, why
 from nedura.update.writer import WriterChanged
 from nedura.wire import Event, to_wire
@@ -73,7 +73,7 @@ class Completion:
         followups: steps owed so far.
         restarted: profiles whose member was restarted.
         done: pids that need no restart any more.
-        before: the fleet as it was before any restart.
+        before: the fleet as it was before any restart; None while nobody could look.
         matrix: the verified fleet.
     """
 
@@ -86,7 +86,7 @@ class Completion:
     user_action: bool = False
     restarted: set[str] = attrs.field(factory=set)
     done: set[int] = attrs.field(factory=set)
-    before: Fleet = attrs.field(factory=Fleet)
+    before: Fleet | None = None
     matrix: FleetMatrix | None = None
 
     @property
@@ -144,18 +144,23 @@ class Completion:
             yield FollowUp(step="dependencies", reason=reason)
 
     async def _first_member(self) -> AsyncGenerator[Event, None]:
+        """One member of a sealed install before anything else (decision 34)."""
         if not self.request.first_member or self._restart_skipped():
             return
+        yield StageStarted(stage="first_member")
         self.before = await self.parts.fleet.collect()
         events = self.parts.fleet.first(self.before.runtimes, self.request.expected)
+        told = False
         try:
             async for event in events:
-                if event.kind == "member_failed" and not getattr(event, "incomplete", False):
-                    yield event
-                    raise FirstMemberFailed(str(getattr(event, "check", "unknown")), to_wire(event))
+                told = True
                 yield event
+                if event.kind == "member_failed" and not getattr(event, "incomplete", False):
+                    raise FirstMemberFailed(str(getattr(event, "check", "unknown")), to_wire(event))
         finally:
             await events.aclose()
+        reason = "" if told else "no member is eligible, so there is no automatic way back"
+        yield StageFinished(stage="first_member", outcome="success" if told else "skipped", reason=reason)
 
     def _restart_skipped(self) -> bool:
         return bool(self.request.options.get("no_gateway_restart"))
@@ -203,7 +208,7 @@ class Completion:
     async def _restart(self) -> AsyncGenerator[Event, None]:
         """Restart whoever does not run the expected code yet."""
         fleet = await self.parts.fleet.collect()
-        if not self.before.runtimes:
+        if self.before is None:
             self.before = fleet
         stale = [
             runtime
@@ -218,7 +223,7 @@ class Completion:
             await events.aclose()
 
     async def _verify(self) -> AsyncGenerator[Event, None]:
-        source = self.parts.fleet.verify(self.before, self.request.expected, self.restarted)
+        source = self.parts.fleet.verify(self.before or Fleet(), self.request.expected, self.restarted)
         events = source
         try:
             async for event in events:
@@ -232,7 +237,6 @@ class Completion:
             events = guarded("gateway_restart", self._settle_restart())
             try:
                 async for event in events:
-                    self._note(event)
                     yield event
             finally:
                 await events.aclose()
@@ -244,17 +248,10 @@ class Completion:
 
     async def _settle_restart(self) -> AsyncGenerator[Event, None]:
         debt, matrix = self.debt, self.matrix
-        record = debt.read()
-        if matrix is None:
+        if matrix is None:  # the look itself failed and is a follow-up already: what is armed stays armed
             return
-        live = [Live(profile=row.profile, state=row.state) for row in matrix.rows if row.kind == "gateway"]
-        nobody = not self.before.gateways and not self.before.gone
-        if matrix.complete and (
-            record is None
-            or nobody
-            or restart_record.settled(record, live, runs=self.request.expected, expects_none=nobody)
-            or self._proven(live)
-        ):
+        record = debt.read()
+        if await self._is_settled(record, matrix):
             if record is not None:
                 debt.clear()
             return
@@ -263,16 +260,29 @@ class Completion:
             for row in matrix.rows
             if row.state not in ("current", "external")
         ]
-        if record is not None and record.readable:
-            debt.change(lambda old: restart_record.with_inventory(old, owed) if owed else old)
-        if not matrix.complete and "gateway_restart" not in self.followups:
+        if owed:
+            debt.change(lambda old: restart_record.with_inventory(old, owed))
+        if matrix.complete and owed and not any(row.failing for row in matrix.rows):
+            return  # pending or silent about itself: no failure, but it stays armed until it is proven
+        if "gateway_restart" not in self.followups:
             names = ", ".join(str(row["profile"]) for row in owed) or "a gateway that should be running"
             yield FollowUp(step="gateway_restart", reason=f"not verified on the new version: {names}")
 
-    def _proven(self, live: list[Live]) -> bool:
-        """Every gateway of before is live and current again: an unreadable record is settled by that too."""
-        current = {row.profile for row in live if row.state == "current"}
-        return bool(current) and {runtime.profile for runtime in self.before.gateways} <= current
+    async def _is_settled(self, record: RestartRecord | None, matrix: FleetMatrix) -> bool:
+        """Positive proof that the fleet owes nothing; an unreadable record needs every gateway of before current again."""
+        before = self.before
+        if not matrix.complete or before is None:
+            return False
+        live = [Live(profile=row.profile, state=row.state) for row in matrix.rows if row.kind == "gateway"]
+        known = {runtime.profile for runtime in (*before.gateways, *before.gone)}
+        if record is None or not record.readable:
+            current = {row.profile for row in live if row.state in ("current", "external", "restart_pending")}
+            return known <= current if record is None else bool(known) and known <= current
+        asked = [str(row.get("profile", "")) for row in record.inventory or ()]
+        idle = await self.parts.fleet.idle(
+            [name for name in asked if name not in {row.profile for row in live}]
+        )
+        return restart_record.settled(record, live, idle=idle, expects_none=not known)
 
     def finished(self, *, interrupted: bool = False) -> UpdateFinished:
         """The last event."""

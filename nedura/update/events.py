@@ -49,6 +49,7 @@ Stage = Literal[
     "commit",
     "deps",
     "build",
+    "first_member",
     "maintenance",
     "restart",
     "verify",
@@ -66,6 +67,7 @@ STAGE_WORDS: Final[Mapping[str, str]] = {
     "deps": "Installing dependencies",
     "build": "Building",
     "maintenance": "Bringing every profile up to date",
+    "first_member": "Restarting one member first",
     "restart": "Restarting the fleet",
     "verify": "Checking what every member runs",
 }

@@ -34,3 +34,7 @@ class FleetParts(Protocol):
     ) -> AsyncGenerator[Event, None]:
         """Wait until the fleet has settled; the last event is the `FleetMatrix`."""
         ...
+
+    async def idle(self, profiles: Collection[str]) -> frozenset[str]:
+        """Those of these profiles whose gateway provably does not run: the claim is free. Doubt leaves one out."""
+        ...

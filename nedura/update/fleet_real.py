@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -17,10 +18,12 @@ from nedura.fleet import (
     collect,
     complete,
     judge,
+    lock_holder,
     restart_first,
     restart_rest,
 )
 from nedura.fleet.matrix import unsettled
+from nedura.homes import home_for_profile
 from nedura.installs import CodeIdentity
 from nedura.product import NEDURA, Product
 from nedura.wire import Event
@@ -96,6 +99,16 @@ class RealFleet:
             waited=round(elapsed, 3),
             settled=not waiting,
         )
+
+    async def idle(self, profiles: Collection[str]) -> frozenset[str]:
+        """Profiles whose claim is positively free."""
+        found = set()
+        for profile in profiles:
+            home = home_for_profile(self.root_home, profile)
+            holder = await asyncio.to_thread(lock_holder, home)
+            if holder.held is False:
+                found.add(profile)
+        return frozenset(found)
 
 
 def _ancestors(fleet: Fleet) -> frozenset[int]:

@@ -43,6 +43,17 @@ def _found(path: Path) -> bytes | None:
         return None
 
 
+def _is_missing(path: Path) -> bool:
+    """Whether nothing can be there; a place that we may not look at is not missing."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def _put_back(path: Path, found: bytes | None) -> None:
     if found is None:
         remove(path)
@@ -178,7 +189,7 @@ class RestartObligation:
         """What is owed; None when nothing is. Unreadable means owed."""
         for path in (self.host_path, self.fallback_path):
             try:
-                data = _found(path)
+                data = None if _is_missing(path) else _found(path)
             except StoreError:
                 return RestartRecord(readable=False)
             if data is not None:
@@ -239,8 +250,7 @@ class RestartObligation:
             StoreError: it cannot be written.
         """
         for path in (self.host_path, self.fallback_path):
-            data = _found(path)
-            if data is None:
+            if _is_missing(path):
                 continue
             with locked(self._mutex if path == self.host_path else path.with_name(".fleet_restart.mutex")):
                 data = _found(path)
@@ -254,5 +264,6 @@ class RestartObligation:
         Raises:
             StoreError: it cannot be removed.
         """
-        remove(self.host_path)
-        remove(self.fallback_path)
+        for path in (self.host_path, self.fallback_path):
+            if not _is_missing(path):
+                remove(path)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -176,32 +176,32 @@ def with_inventory(record: RestartRecord, owed: Iterable[Mapping[str, Any]]) -> 
     return attrs.evolve(record, inventory=tuple(dict(row) for row in owed))
 
 
-def covers(record: RestartRecord, live: Iterable[Live]) -> bool:
-    """Whether every gateway that owed the restart is live and current now."""
-    current = {row.profile for row in live if row.state == "current"}
-    return record.inventory is not None and all(row.get("profile") in current for row in record.inventory)
+def covers(record: RestartRecord, live: Iterable[Live], idle: Collection[str] = ()) -> bool:
+    """Whether every gateway that owed the restart is live and current, or provably not running."""
+    fine = {row.profile for row in live if row.state == "current"} | set(idle)
+    return record.inventory is not None and all(row.get("profile") in fine for row in record.inventory)
 
 
 def settled(
-    record: RestartRecord, live: Iterable[Live] | None, *, runs: CodeIdentity, expects_none: bool = False
+    record: RestartRecord,
+    live: Iterable[Live] | None,
+    *,
+    idle: Collection[str] = (),
+    expects_none: bool = False,
 ) -> bool:
     """Whether positive evidence shows that nothing is owed any more. Doubt keeps the record (#95294).
 
     Args:
         record: what is owed.
         live: live gateways judged against the code that is current; None when the look failed.
-        runs: the code that is current; a record for other code is judged by it all the same.
-        expects_none: it is proven that no gateway of this install should run.
+        idle: profiles whose gateway provably does not run: its claim is free and its files do not say it should.
+        expects_none: it is proven that no gateway of this install runs or should.
     """
     if live is None or not record.readable:
         return False
     rows = list(live)
-    if not rows:
-        return (
-            record.inventory is None and expects_none
-        )  # an empty look proves nothing (facts/update.md 10.4)
     if any(row.state not in ("current", "external") for row in rows):
         return False
-    if record.inventory is None:
-        return any(row.state == "current" for row in rows)
-    return covers(record, rows)
+    if record.inventory is not None:
+        return covers(record, rows, idle)  # an empty look alone proves nothing (facts/update.md 10.4)
+    return expects_none if not rows else any(row.state == "current" for row in rows)

@@ -96,6 +96,9 @@ class ToyFleet:
         )
         yield FleetMatrix(expected=expected, rows=rows, complete=not any(row.failing for row in rows))
 
+    async def idle(self, profiles: Collection[str]) -> frozenset[str]:
+        return frozenset(profiles) - {one.profile for one in self.runtimes}
+
 
 @attrs.define
 class ToyPlan:

@@ -48,7 +48,7 @@ def test_round_trip_keeps_keys_of_later_versions() -> None:
 def test_any_bytes_decode_and_nonsense_is_armed(data: bytes) -> None:
     record = decode(data)
     assert not record.readable
-    assert not settled(record, [Live(profile="a", state="current")], runs=NEW)
+    assert not settled(record, [Live(profile="a", state="current")])
 
 
 @pytest.mark.parametrize("value", [{"version": 2, "started": 1, "pid": 1}, {"version": 1}, [], "x", None])
@@ -72,7 +72,7 @@ def test_arming_over_an_old_record_keeps_what_was_owed_and_its_owners() -> None:
         ([("a", "stale")], ["a"], False, False),
         ([("b", "current")], ["a"], False, False),  # a is not there: no proof
         ([], ["a"], False, False),  # an empty look proves nothing
-        ([], ["a"], True, False),
+        ([], ["a"], True, False),  # what was recorded is judged by itself
         ([], None, True, True),  # provably no gateway should run
         ([], None, False, False),
         ([("a", "current")], None, False, True),
@@ -86,7 +86,15 @@ def test_only_positive_evidence_settles(
 ) -> None:
     rows = None if live is None else [Live(profile=name, state=state) for name, state in live]
     record = arm(inventory=None if owed is None else [{"profile": name} for name in owed])
-    assert settled(record, rows, runs=NEW, expects_none=expects_none) is done
+    assert settled(record, rows, expects_none=expects_none) is done
+
+
+def test_a_gateway_that_provably_does_not_run_owes_nothing() -> None:
+    record = arm(inventory=[{"profile": "a"}, {"profile": "b"}])
+    assert settled(record, [Live(profile="a", state="current")], idle={"b"})
+    assert settled(record, [], idle={"a", "b"})
+    assert not settled(record, [], idle={"a"})
+    assert not settled(record, [Live(profile="a", state="stale")], idle={"a", "b"})
 
 
 names = st.sampled_from("abcd")
@@ -99,7 +107,7 @@ names = st.sampled_from("abcd")
 def test_settled_means_every_owed_gateway_is_current(owed: list[str], live: dict[str, str]) -> None:
     record = arm(inventory=[{"profile": name} for name in owed])
     rows = [Live(profile=name, state=state) for name, state in live.items()]
-    if settled(record, rows, runs=NEW):
+    if settled(record, rows):
         assert all(live.get(name) == "current" for name in owed)
         assert covers(record, rows)
 
