@@ -1,0 +1,155 @@
+"""Three ways to show the demo: wire lines, plain lines, and a live view on a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Protocol
+
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.live import Live
+from rich.panel import Panel
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from demo.events import DemoFinished, DemoStep, Fact
+from demo.steps import STEPS
+from nedura.signin import Code
+from nedura.wire import Event
+from nedura_cli.output import Output
+
+__all__ = ["LiveView", "PlainView", "View", "WireView", "choose"]
+
+
+def lines_of(event: Event) -> list[str]:
+    """What people read of an event: a code comes with its link first, alone on its line and never wrapped."""
+    shown = [line for line in event.copy_terminal.split("\n") if line.strip()]
+    return [event.link, f"Code: {event.code}", *shown] if isinstance(event, Code) else shown
+
+
+class View(Protocol):
+    """Shows one event."""
+
+    def show(self, event: Event) -> None:
+        """Show it now."""
+        ...
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        ...
+
+
+class WireView:
+    """One wire event a line on stdout, and nothing else."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def show(self, event: Event) -> None:
+        """Print its wire form."""
+        self._output.event(event)
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+class PlainView:
+    """Append-only lines."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def show(self, event: Event) -> None:
+        """Print its terminal copy, the demo's own lines as they are and everything else indented."""
+        if isinstance(event, (DemoStep, DemoFinished, Fact)):
+            self._output.line(event.copy_terminal)
+            return
+        for line in lines_of(event):
+            self._output.line(f"   {line}")
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+class LiveView:
+    """A redrawn picture: the seven steps, the newest lines of the running one, and what was found true."""
+
+    def __init__(self, console: Console) -> None:
+        self._steps: dict[int, DemoStep] = {}
+        self._started: dict[int, float] = {}
+        self._lines: deque[str] = deque(maxlen=9)
+        self._facts: dict[int, list[str]] = {}
+        self._last: DemoFinished | None = None
+        self._running = 0
+        self._spinner = Spinner("dots")
+        self._live = Live(self, console=console, refresh_per_second=8, transient=False)
+        self._live.start()
+
+    def show(self, event: Event) -> None:
+        """Take it into the picture."""
+        match event:
+            case DemoStep():
+                self._steps[event.number] = event
+                self._started.setdefault(event.number, time.monotonic())
+                self._running = event.number if event.state == "started" else 0
+                self._lines.clear()
+            case DemoFinished():
+                self._last = event
+            case Fact():
+                self._facts.setdefault(self._running, []).append(event.text)
+            case _:
+                self._lines.extend(lines_of(event))
+
+    def close(self) -> None:
+        """Leave the last picture on the screen."""
+        self._live.stop()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw it."""
+        yield Text("nedura demo", style="bold")
+        yield self._table()
+        if self._running and self._lines:
+            lines = Group(
+                *(Text(line, overflow="ellipsis", no_wrap="://" not in line) for line in self._lines)
+            )
+            yield Panel(
+                lines, border_style="dim", title=Text(self._steps[self._running].title), title_align="left"
+            )
+        if self._last is not None:
+            style = "bold green" if self._last.ok else "bold red"
+            yield Text(self._last.copy_terminal.strip(), style=style)
+
+    def _table(self) -> Table:
+        table = Table.grid(padding=(0, 1))
+        table.add_column(width=2)
+        table.add_column(ratio=1)
+        table.add_column(justify="right")
+        for number, title in enumerate(STEPS, 1):
+            step = self._steps.get(number)
+            table.add_row(
+                self._mark(step), Text(title, style="" if step else "dim"), self._time(number, step)
+            )
+            for fact in self._facts.get(number, ()):
+                table.add_row("", Text(fact, style="dim"), "")
+        return table
+
+    def _mark(self, step: DemoStep | None) -> Spinner | Text:
+        if step is None:
+            return Text("·", style="dim")
+        if step.state == "started":
+            return self._spinner
+        return Text("✓", style="green") if step.state == "done" else Text("✗", style="red")
+
+    def _time(self, number: int, step: DemoStep | None) -> Text:
+        if step is None:
+            return Text("")
+        seconds = step.seconds if step.state != "started" else time.monotonic() - self._started[number]
+        return Text(f"{seconds:.1f} s", style="dim")
+
+
+def choose(output: Output) -> View:
+    """The view that fits where stdout leads."""
+    if output.as_json:
+        return WireView(output)
+    return LiveView(Console(file=output.stdout)) if output.interactive else PlainView(output)
