@@ -31,6 +31,7 @@ from nedura.signin.renewal import (
     Plan,
     RefreshReply,
     adopted,
+    is_closed,
     next_step,
     read_refresh,
     rotated,
@@ -101,6 +102,7 @@ async def refresh_account(
     force: bool = False,
     rejected: Secret | None = None,
     min_life: float = MIN_LIFE,
+    lock_seconds: float = LOCK_SECONDS,
     product: Product = NEDURA,
     environ: Mapping[str, str] | None = None,
     clock: Clock | None = None,
@@ -113,6 +115,7 @@ async def refresh_account(
         force: refresh although the token is good (the account changed at the portal).
         rejected: the bearer that a server just refused; a sibling's different one is adopted instead of refreshing.
         min_life: seconds the token must still live.
+        lock_seconds: longest wait for a lock; a sibling's whole request by default.
         product: names.
         environ: the real environment.
         clock: time.
@@ -123,6 +126,7 @@ async def refresh_account(
         force=force,
         rejected=rejected.reveal() if rejected else "",
         min_life=min_life,
+        lock_seconds=lock_seconds,
         product=product,
         environ=dict(os.environ if environ is None else environ),
         clock=clock or SystemClock(),
@@ -144,6 +148,7 @@ class _Job:
     force: bool
     rejected: str = attrs.field(repr=False)
     min_life: float
+    lock_seconds: float
     product: Product
     environ: Mapping[str, str] = attrs.field(repr=False)
     clock: Clock
@@ -156,9 +161,9 @@ class _Job:
             state = self.store.read()
             entry = state.entry
             plan = self._plan(entry, state.newest, ())
-            if plan.need in (Need.NOTHING, Need.NO_ACCOUNT):
+            if plan.need in (Need.NOTHING, Need.NO_ACCOUNT) or (plan.need is Need.ENDED and is_closed(entry)):
                 return self._done(plan)
-            with self.store.transaction(LOCK_SECONDS) as transaction:
+            with self.store.transaction(self.lock_seconds) as transaction:
                 return self._under_locks(transaction)
         except LockTimeout as error:  # another process is at it: never a problem of the credential (#124533)
             return self._result(Outcome.LATER, entry, error.message)
@@ -187,7 +192,10 @@ class _Job:
     def _done(self, plan: Plan) -> Refresh:
         if plan.need is Need.NO_ACCOUNT:
             return Refresh(outcome=Outcome.NO_ACCOUNT)
-        return self._result(Outcome.FRESH, plan.entry)
+        ended = plan.need is Need.ENDED
+        return self._result(
+            Outcome.ENDED if ended else Outcome.FRESH, plan.entry, "sign in again" if ended else ""
+        )
 
     def _under_locks(self, transaction: Transaction) -> Refresh:
         state, now = transaction.state, self.clock.time()

@@ -25,6 +25,7 @@ __all__ = [
     "Plan",
     "RefreshReply",
     "adopted",
+    "is_closed",
     "next_step",
     "read_refresh",
     "rotated",
@@ -133,10 +134,20 @@ def next_step(
         same = same and best.get("refresh_token") == entry.get("refresh_token")
         return Plan(need=Need.NOTHING if same else Need.ADOPT, entry=best)
     refresh = best.get("refresh_token")
-    if not isinstance(refresh, str) or not refresh:
+    lost = isinstance(refresh, str) and fingerprint(refresh) in set(spent)
+    if not isinstance(refresh, str) or not refresh or (lost and not entry.get("refresh_token")):
         alive = not rejected and seconds_left(best, now) > 0
         return Plan(need=Need.NOTHING if alive else Need.ENDED, entry=best)
-    return Plan(need=Need.LOST if fingerprint(refresh) in set(spent) else Need.REDEEM, entry=best)
+    return Plan(need=Need.LOST if lost else Need.REDEEM, entry=best)
+
+
+def is_closed(entry: Entry | None) -> bool:
+    """Whether a login was already ended: its tokens are gone and the cause is noted. Nothing is sent or written for it again (#98338)."""
+    return (
+        entry is not None
+        and not entry.get("access_token")
+        and isinstance(entry.get("last_auth_error"), Mapping)
+    )
 
 
 def adopted(entry: Entry, newer: Entry) -> dict[str, Any]:

@@ -31,6 +31,11 @@ class FakeClock:
         self.slept: list[float] = []
         """Every sleep that was asked for, in seconds."""
 
+    @property
+    def sleepers(self) -> int:
+        """How many sleeps are under way."""
+        return sum(not done.done() for _, _, done in self._sleepers)
+
     def time(self) -> float:
         """Unix seconds."""
         return self._time
@@ -67,9 +72,7 @@ class FakeClock:
 
     def _wake(self) -> None:
         while self._sleepers and (self._sleepers[0][0] <= self._monotonic or self._sleepers[0][2].done()):
-            _, _, done = heapq.heappop(self._sleepers)
-            if not done.done():
-                done.set_result(None)
+            _wake_up(heapq.heappop(self._sleepers)[2])
 
     async def _jump(self) -> None:
         while self._sleepers:
@@ -80,3 +83,17 @@ class FakeClock:
                 step = self._sleepers[0][0] - self._monotonic
                 if step > 0:
                     self.advance(step)
+
+
+def _wake_up(done: asyncio.Future[None]) -> None:
+    """End a sleep, also one of a loop in another thread."""
+
+    def finish() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    loop = done.get_loop()
+    if loop is asyncio._get_running_loop():
+        finish()
+    elif not loop.is_closed():
+        loop.call_soon_threadsafe(finish)

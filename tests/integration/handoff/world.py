@@ -96,9 +96,8 @@ class World:
         )
 
     async def refresh(self, profile: str = "", **options: Any) -> Refresh:
-        return await refresh_account(
-            self.store(profile), environ=self.environ, clock=self.clock, client_factory=self.client, **options
-        )
+        parts: dict[str, Any] = {"environ": self.environ, "clock": self.clock, "client_factory": self.client}
+        return await refresh_account(self.store(profile), **(parts | options))
 
     def records(self, profile: str = "") -> tuple[Record, ...]:
         return HandoffStore(self.home(profile)).read()
