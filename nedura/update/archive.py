@@ -80,9 +80,10 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise UnsafeArchive(f"{clean(str(path), 300)} cannot be opened: {error.strerror}.") from error
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise UnsafeArchive(f"{clean(str(path), 300)} is not a regular file.")
     with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise UnsafeArchive(f"{clean(str(path), 300)} is not a regular file.")
         try:
             archive = zipfile.ZipFile(file)
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, RuntimeError) as error:
