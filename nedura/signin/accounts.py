@@ -32,7 +32,8 @@ from nedura.signin.authfile import (
     without_entry,
 )
 from nedura.signin.identity import Entry, Kind, auth_error, identity_key, is_guest, kind_of, quarantined
-from nedura.signin.shared import SharedWrite, after_drop, after_write, held_of, newest_for
+from nedura.signin.renewal import stamped
+from nedura.signin.shared import SharedWrite, after_drop, after_sign_out, after_write, held_of, newest_for
 from nedura.signin.tokens import email_of, fingerprint, subject_of
 from nedura.text import clean
 
@@ -236,6 +237,19 @@ class AccountStore:
             else (None, True, "The shared store makes no sense.")
         )
 
+    def used_elsewhere(self, entry: Entry) -> bool:
+        """Whether another profile of the root has the same identity in its own store; one that cannot be read counts as yes."""
+        key = identity_key(entry)
+        others = {self.root_path, *(self.root / "profiles").glob("*/auth.json")} - {self.path}
+        for path in others:
+            try:
+                other = entry_of(_read(path) or {})
+            except StoreError:
+                return True
+            if other is not None and identity_key(other) == key:
+                return True
+        return False
+
     @contextmanager
     def transaction(self, timeout: float | None = None) -> Iterator[Transaction]:
         """Hold the profile's lock, the lock of the store its entry comes from, and the shared lock; then look again.
@@ -362,7 +376,10 @@ class Transaction:
         changed = entry is not None or aside is not None
         if changed:
             write_json(self._store.path, without_entry(self.state.document, now))
-        problem = self._write_shared(after_drop(self.state.shared, entry, now)) if entry else ""
+        problem = ""
+        if entry:
+            used = self._store.used_elsewhere(entry)
+            problem = self._write_shared(after_sign_out(self.state.shared, entry, now, still_used=used))
         self._refresh()
         return Saved(changed=changed, set_aside=aside, shared_problem=problem)
 
@@ -425,6 +442,9 @@ class Transaction:
         priority: int | None = None,
     ) -> Saved:
         store = self._store
+        if not is_guest(entry):
+            newest = newest_for(self.state.shared, subject_of(entry.get("access_token")))
+            entry = stamped(entry, self.state.entry, newest)
         shared = after_write(self.state.shared, entry, renewal=renewal, now=now)
         inherited = self.state.entry if self.state.inherited else None
         at_source = renewal and inherited is not None and identity_key(inherited) == identity_key(entry)

@@ -10,6 +10,7 @@ from nedura.errors import RecordCorrupt
 from nedura.signin.identity import Entry, is_guest
 
 __all__ = [
+    "POOL_SOURCE",
     "PROVIDER",
     "check_document",
     "differs",

@@ -14,7 +14,16 @@ import attrs
 from nedura.clock import iso
 from nedura.signin.identity import Entry, identity_key, is_guest, obtained_at
 
-__all__ = ["MAX_RENEWALS", "SharedWrite", "after_drop", "after_write", "held_of", "newest_for", "renewals_of"]
+__all__ = [
+    "MAX_RENEWALS",
+    "SharedWrite",
+    "after_drop",
+    "after_sign_out",
+    "after_write",
+    "held_of",
+    "newest_for",
+    "renewals_of",
+]
 
 MAX_RENEWALS: Final = 64
 """How many other accounts' token sets are kept, newest first."""
@@ -154,3 +163,24 @@ def after_drop(document: Entry | None, entry: Entry, now: float) -> SharedWrite:
     if len(kept) == len(renewals):
         return SharedWrite()
     return SharedWrite(document=_compose(document, held, kept, now))
+
+
+def after_sign_out(document: Entry | None, entry: Entry, now: float, *, still_used: bool) -> SharedWrite:
+    """Decide a sign-out of one profile.
+
+    The identity is held no longer, so that nobody adopts it. While another profile lives on the same account its newest token set
+    stays under `renewal`: without it that profile would redeem a spent token.
+
+    Args:
+        document: the store.
+        entry: the login that ends.
+        now: unix seconds.
+        still_used: whether another profile of the root has the same account.
+    """
+    key = identity_key(entry)
+    newest = newest_for(document, key[1]) if key is not None and key[0] == "account" else None
+    dropped = after_drop(document, entry, now)
+    if not still_used or newest is None or key is None or dropped.document is None:
+        return dropped
+    kept = renewals_of(dropped.document) | {key[1]: newest}
+    return SharedWrite(document=_compose(document, held_of(dropped.document), kept, now))

@@ -1,0 +1,114 @@
+"""Shows a sign-in on a terminal: link and code first, as plain unwrapped lines, then what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+from nedura.signin import Code, SignInState, open_page, why_not
+from nedura_cli.output import Output
+
+__all__ = ["exit_code", "show_sign_in"]
+
+MakeStates = Callable[[Callable[[], bool]], AsyncGenerator[SignInState, None]]
+"""Makes the generator, given the question whether the user cancelled."""
+
+
+class _Interrupt:
+    """Ctrl-C as a question: the first one cancels the flow politely, the second one ends the task."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._task: asyncio.Task[object] | None = None
+
+    def __call__(self) -> bool:
+        return self.asked
+
+    def __enter__(self) -> _Interrupt:
+        self._task = asyncio.current_task()
+        try:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._hear)
+        except (NotImplementedError, RuntimeError, ValueError):  # not the main thread, or no such call here
+            pass
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        try:
+            asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+        except (NotImplementedError, RuntimeError, ValueError):
+            pass
+
+    def _hear(self) -> None:
+        if self.asked and self._task is not None:
+            self._task.cancel()
+        self.asked = True
+
+
+def show_sign_in(make: MakeStates, output: Output, *, browser: bool = True, qr: bool = False) -> SignInState:
+    """Run a sign-in and show every state of it; returns the last one.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C a second time.
+    """
+    try:
+        return asyncio.run(_show(make, output, browser, qr))
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+
+
+async def _show(make: MakeStates, output: Output, browser: bool, qr: bool) -> SignInState:
+    last: SignInState | None = None
+    with _Interrupt() as interrupted:
+        async with aclosing(make(interrupted)) as states:
+            async for state in states:
+                last = state
+                _one(state, output, browser, qr)
+    assert last is not None
+    return last
+
+
+def _one(state: SignInState, output: Output, browser: bool, qr: bool) -> None:
+    if not isinstance(state, Code) or output.as_json:
+        output.event(state)
+        return
+    output.line("To sign in, open this page:")
+    output.line()
+    output.line(f"  {state.link}")
+    output.line()
+    output.line(f"and check that it shows this code:  {state.code}")
+    if state.page and state.page != state.link:
+        output.line(f"On another device: open {state.page} and type the code.")
+    output.line()
+    if qr:
+        _qr(state.link, output)
+    output.line(state.copy_terminal)
+    _open(state, output, browser)
+
+
+def _open(state: Code, output: Output, browser: bool) -> None:
+    reason = why_not(os.environ)
+    if browser and not reason and open_page(state.link):
+        output.line("The page is opening in your browser.")
+    elif browser and reason:
+        output.line(f"No browser is opened here: {reason}.")
+
+
+def _qr(link: str, output: Output) -> None:
+    import io
+
+    import segno
+
+    drawn = io.StringIO()
+    segno.make(link, error="l").terminal(drawn, compact=True, border=1)
+    for line in drawn.getvalue().splitlines():
+        output.line(f"  {line}")
+
+
+def exit_code(state: SignInState) -> int:
+    """0 signed in, 130 cancelled by the user, 1 anything else."""
+    if state.kind == "cancelled":
+        return 130
+    return 0 if state.ok else 1
