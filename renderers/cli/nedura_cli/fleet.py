@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 
 from nedura.errors import StoreError
-from nedura.fleet import FleetStatus, collect_now, judge
+from nedura.fleet import FleetStatus, collect_now, explain_argv, explain_pid, judge
 from nedura.homes import process_home, root_home
 from nedura.installs import CodeIdentity, InstallPaths, find_installs, read_identity, running_code
 from nedura_cli.output import Output
 
-__all__ = ["expected_identity", "run", "status", "survey"]
+__all__ = ["expected_identity", "explain", "run", "status", "survey"]
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -57,4 +57,16 @@ def status(args: argparse.Namespace, output: Output) -> int:
     """`nedura fleet status`: the version matrix. Exit 0 always: looking is not failing."""
     del args
     output.event(survey())
+    return 0
+
+
+def explain(args: argparse.Namespace, output: Output) -> int:
+    """`nedura fleet explain`: one number is a pid, anything else a command line."""
+    words: list[str] = args.what
+    if len(words) == 1 and words[0].isdigit() and len(words[0]) < 12:
+        found = explain_pid(int(words[0]))
+    else:
+        found = explain_argv(words)
+    output.record(found.record())
+    output.line(found.copy_terminal)
     return 0
