@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import Final
 
 from nedura.fanin import DEFAULT_LIMIT, Job, Report, run_all, stream
+from nedura.fleet.cgroup import mark_shared_cgroup, own_unit
 from nedura.fleet.model import Foreign, Runtime
 from nedura.fleet.restart import RestartParts, restart_member
 from nedura.fleet.restart_events import LeftAlone, RestartEvent
@@ -26,9 +27,9 @@ SETTLE_SECONDS: Final = 12.0
 
 
 def in_roll_order(runtimes: Sequence[Runtime]) -> tuple[Runtime, ...]:
-    """Members once each, in a stable order; what we run under comes last (decision 20)."""
+    """Members once each, in a stable order; what we run under, or in whose control group we are, comes last (decisions 20, 21)."""
     seen: dict[tuple[int, int | None], Runtime] = {}
-    for runtime in runtimes:
+    for runtime in mark_shared_cgroup(runtimes, own_unit()):
         seen.setdefault((runtime.pid, runtime.start_time), runtime)
     return tuple(sorted(seen.values(), key=lambda runtime: runtime.ancestor))
 
@@ -161,6 +162,8 @@ def roll(
         first = await pick_first(todo, parts) if sealed else None
         if first is not None and not await restart_member(first, expected, parts, report, settle=settle):
             return
-        await _restart_all([one for one in todo if one is not first], expected, parts, report, width)
+        await _restart_all(
+            [one for one in todo if first is None or one.pid != first.pid], expected, parts, report, width
+        )
 
     return stream([job], limit=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -16,13 +17,17 @@ import attrs
 import pytest
 
 from nedura.fleet.budget import drain_limit
-from nedura.fleet.inventory import look
+from nedura.fleet.inventory import collect, look
+from nedura.fleet.model import Runtime
+from nedura.fleet.roll import left_alone, roll
 from nedura.fleet.supervisors.base import RestartError
+from nedura.fleet.supervisors.listing import list_services
 from nedura.fleet.supervisors.systemctl import Systemctl
 from nedura.fleet.supervisors.systemd import SystemdSupervisor
+from nedura.fleet.supervisors.unit_state import why_down
 from tests.integration.restart.daemon import identity
 from tests.integration.restart.manual import DAEMON
-from tests.system.restart.host import Host, failed, new_host, restart, restarted, systemctl
+from tests.system.restart.host import Host, failed, new_host, parts, restart, restarted, systemctl
 
 SCENES: Final[dict[str, Callable[[Host], Awaitable[None]]]] = {}
 
@@ -292,6 +297,134 @@ async def overhead_of_showing_many_units(host: Host) -> None:
     states = await Systemctl("user").show("nedura-gateway*", "hermes-gateway*")
     assert {state.name for state in states} == {"nedura-gateway-a.service", "nedura-gateway-b.service"}
     assert all(state.running and state.environment["NEDURA_HOME"] for state in states)
+
+
+async def run_inside(host: Host, unit: str, result: Path, *options: str) -> None:
+    """Start an updater in a unit's control group and wait for its end."""
+    cgroup = systemctl("show", unit, "-p", "ControlGroup", "--value").strip().lstrip("/")
+    procs = Path("/sys/fs/cgroup") / cgroup / "cgroup.procs"
+    shell = f"echo $$ > {procs}; exec {sys.executable} -m tests.system.restart.inside {host.root} {result} {' '.join(options)}"
+    updater = await asyncio.create_subprocess_exec("/bin/sh", "-c", shell)
+    await updater.wait()
+
+
+@scene
+async def an_updater_in_the_gateways_own_cgroup(host: Host) -> None:
+    """C079: it moves to its own scope first, so the restart that it asks for does not end it."""
+    unit = host.unit()
+    member = await host.member()
+    host.release("2")
+    result = host.folder / "result"
+    await run_inside(host, unit, result)
+    told = json.loads(result.read_text())
+    assert told == {"unit": "", "kinds": told["kinds"]}
+    assert told["kinds"][-1] == "member_restarted"
+    assert (await host.member()).pid != member.pid
+
+
+@scene
+async def an_updater_that_cannot_leave_the_cgroup(host: Host) -> None:
+    """Without a scope the gateway is told last and not waited for; it restarts when the updater has ended."""
+    unit = host.unit(ExecStopPost="")
+    member = await host.member()
+    host.release("2")
+    result = host.folder / "result"
+    await run_inside(host, unit, result, "--stay")
+    async with asyncio.timeout(15):
+        while (now := await look(host.root)) is None or now.pid == member.pid:
+            await asyncio.sleep(0.05)
+
+
+@scene
+async def five_units_three_homes(host: Host) -> None:
+    """C070, C080: every unit of our homes, whatever its name; none of another home, whatever its name."""
+    other = host.folder / "other"
+    other.mkdir(mode=0o700)
+    host.unit()
+    host.unit("a")
+    host.unit("b", name="my-bot.service")
+    host.unit("c", name="hermes-gateway-c.service")
+    foreign = host.unit(name="hermes-gateway.service", home=other)
+    before = await host.member(home=other)
+    for profile in ("default", "a", "b", "c"):
+        await host.member(profile)
+    listing = await list_services()
+    assert {service.name for service in listing.services} == {
+        "nedura-gateway.service", "nedura-gateway-a.service", "hermes-gateway-c.service", foreign,
+    }  # fmt: skip
+    fleet = await collect(host.root, services=listing.services, install_id="d" * 12)
+    assert {(one.profile, one.unit) for one in fleet.runtimes} == {
+        ("default", "nedura-gateway.service"), ("a", "nedura-gateway-a.service"), ("b", "my-bot.service"),
+        ("c", "hermes-gateway-c.service"),
+    }  # fmt: skip
+    named = left_alone(fleet.foreign)
+    assert any(foreign in event.name and str(other) in event.copy_terminal for event in named), named
+    host.release("2")
+    events = await restart(fleet.runtimes)
+    assert set(restarted(events)) == {"default", "a", "b", "c"}
+    after = await host.member(home=other)
+    assert (after.pid, after.start_time) == (before.pid, before.start_time)
+
+
+@scene
+async def a_sealed_roll_with_a_bad_build(host: Host) -> None:
+    """One member leaves service; the others are not touched."""
+    names = [f"p{index}" for index in range(4)]
+    for name in names:
+        host.unit(name, TimeoutStartSec="4")
+    members = [await host.member(name) for name in names]
+    host.release("2", fault="version")
+    events = [event async for event in roll(members, identity("2"), parts=parts(), sealed=True, settle=1)]
+    assert [event.check for event in failed(events).values()] == ["version"]
+    assert sum(event.kind == "restart_started" for event in events) == 1
+    untouched = [await look(member.home) for member in members[1:]]
+    assert [one.pid for one in untouched if one] == [member.pid for member in members[1:]]
+
+
+@scene
+async def a_failed_unit_is_revived(host: Host) -> None:
+    """C074: once its folder is back, reset-failed and start bring it up; the real status is decoded."""
+    folder = host.folder / "work"
+    unit = host.unit(WorkingDirectory=str(folder), start=False, Restart="no")
+    systemctl("start", unit, check=False)
+    state = await Systemctl("user").state(unit)
+    assert (state.active, state.exit_status) == ("failed", 200)
+    assert why_down(state) == ("boot", "its working directory cannot be entered (exit code 200)")
+    folder.mkdir()
+    host.release("2")
+    supervisor = SystemdSupervisor()
+    ghost = Runtime(
+        kind="gateway", profile="default", pid=2**22, start_time=1, home=host.root, supervisor="systemd", unit=unit, unit_scope="user"
+    )  # fmt: skip
+    await supervisor.arm(ghost)
+    await supervisor.revive(ghost, lambda words: None)
+    assert (await host.member()).code == identity("2")
+
+
+@scene
+async def a_start_limit_is_named_and_lifted(host: Host) -> None:
+    """C093: the start limit has a name, and a good build after it comes up."""
+    host.release("1", fault="boot")
+    unit = host.unit(start=False, RestartSec="0.05", Restart="always")
+    path = Path(os.environ["HOME"]) / ".config/systemd/user" / unit
+    path.write_text(
+        path.read_text().replace("StartLimitIntervalSec=0", "StartLimitIntervalSec=60\nStartLimitBurst=3")
+    )
+    systemctl("daemon-reload")
+    systemctl("start", unit, check=False)
+    async with asyncio.timeout(20):
+        while (state := await Systemctl("user").state(unit)).active != "failed":
+            await asyncio.sleep(0.1)
+    assert why_down(state)[0] in ("start_limit", "boot")
+    assert state.restarts <= 4
+    host.release("2", fault="")
+    ghost = Runtime(
+        kind="gateway", profile="default", pid=2**22, start_time=1, home=host.root, supervisor="systemd", unit=unit, unit_scope="user"
+    )  # fmt: skip
+    supervisor = SystemdSupervisor()
+    await supervisor.arm(ghost)
+    await supervisor.revive(ghost, lambda words: None)
+    assert (await host.member()).code == identity("2")
 
 
 def main(name: str) -> int:
