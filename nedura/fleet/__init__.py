@@ -8,6 +8,7 @@ from nedura._lazy import attach
 
 if TYPE_CHECKING:
     from nedura.fleet.budget import restart_budget
+    from nedura.fleet.cgroup import own_unit, scope_prefix
     from nedura.fleet.claim import ClaimTaken, lock_holder
     from nedura.fleet.control_client import ask, ask_now
     from nedura.fleet.drain import EXIT_CONFIG, EXIT_PLANNED, EXIT_RESTART, EXIT_UNEXPECTED, DrainSettings
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from nedura.fleet.scoped import ScopedLock, lock_folder
     from nedura.fleet.socketpath import Bound, bind_socket, find_socket, peer_of
     from nedura.fleet.storm import StormRule
+    from nedura.fleet.supervisors.listing import Listing, list_services
     from nedura.fleet.takeover import stop_member, take_over
     from nedura.fleet.turns import Draining, Turn
     from nedura.fleet.verify import settle_deadline, verify_fleet
@@ -60,6 +62,7 @@ _EXPORTS = {
     "Foreign": "nedura.fleet.model",
     "LedgerEntry": "nedura.fleet.ledger",
     "LeftAlone": "nedura.fleet.restart_events",
+    "Listing": "nedura.fleet.supervisors.listing",
     "MatrixRow": "nedura.fleet.model",
     "MemberFailed": "nedura.fleet.restart_events",
     "MemberOptions": "nedura.fleet.member",
@@ -93,9 +96,11 @@ _EXPORTS = {
     "find_socket": "nedura.fleet.socketpath",
     "judge": "nedura.fleet.matrix",
     "left_alone": "nedura.fleet.roll",
+    "list_services": "nedura.fleet.supervisors.listing",
     "lock_folder": "nedura.fleet.scoped",
     "lock_holder": "nedura.fleet.claim",
     "look": "nedura.fleet.inventory",
+    "own_unit": "nedura.fleet.cgroup",
     "peer_of": "nedura.fleet.socketpath",
     "pick_first": "nedura.fleet.roll",
     "reconcile": "nedura.fleet.matrix",
@@ -105,6 +110,7 @@ _EXPORTS = {
     "restart_via": "nedura.fleet.model",
     "roll": "nedura.fleet.roll",
     "runs_expected": "nedura.fleet.matrix",
+    "scope_prefix": "nedura.fleet.cgroup",
     "settle_deadline": "nedura.fleet.verify",
     "stop_member": "nedura.fleet.takeover",
     "system_processes": "nedura.fleet.processes",
@@ -134,6 +140,7 @@ __all__ = [
     "Foreign",
     "LedgerEntry",
     "LeftAlone",
+    "Listing",
     "MatrixRow",
     "MemberFailed",
     "MemberOptions",
@@ -166,9 +173,11 @@ __all__ = [
     "find_socket",
     "judge",
     "left_alone",
+    "list_services",
     "lock_folder",
     "lock_holder",
     "look",
+    "own_unit",
     "peer_of",
     "pick_first",
     "reconcile",
@@ -178,6 +187,7 @@ __all__ = [
     "restart_via",
     "roll",
     "runs_expected",
+    "scope_prefix",
     "settle_deadline",
     "stop_member",
     "system_processes",
