@@ -36,6 +36,14 @@ def _update(parser: argparse.ArgumentParser) -> None:
         "--no-probe", action="store_true", help="do not boot a probe on the new version first"
     )
     parser.add_argument("--retry", action="store_true", help="try a version again that failed before")
+    parser.add_argument(
+        "--rollback",
+        nargs="?",
+        const="",
+        metavar="RECEIPT",
+        help="go back to the version before a receipt's update (default: the last one that moved the code)",
+    )
+    parser.add_argument("--finish-owed", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--gateway", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--post-swap", metavar="FILE", help=argparse.SUPPRESS)
 

@@ -38,7 +38,7 @@ def tail_of(run: Run) -> TailObligation:
 def debt_of(run: Run) -> RestartObligation:
     """The install's restart record."""
     paths = paths_of(run)
-    shared = paths.folder if run.layout == "sealed" else Path(run.notes.get("checkout", paths.source))
+    shared = paths.folder if run.layout == "sealed" or run.checkout is None else run.checkout
     return RestartObligation(restart_folder(run.environ, run.product), shared, paths.root_home)
 
 

@@ -13,10 +13,12 @@ from nedura.clock import Clock, SystemClock
 from nedura.fleet import (
     Fleet,
     FleetMatrix,
+    RestartParts,
     Runtime,
     VerifyWaiting,
     collect,
     complete,
+    default_parts,
     judge,
     lock_holder,
     restart_first,
@@ -65,13 +67,16 @@ class RealFleet:
 
     def first(self, runtimes: Sequence[Runtime], expected: CodeIdentity) -> AsyncGenerator[Event, None]:
         """Restart one eligible member and watch it."""
-        return restart_first(runtimes, expected)
+        return restart_first(runtimes, expected, parts=self._restart_parts())
 
     def rest(
         self, runtimes: Sequence[Runtime], expected: CodeIdentity, skip: Collection[int]
     ) -> AsyncGenerator[Event, None]:
         """Restart the others, each with its own failure."""
-        return restart_rest(runtimes, expected, skip=skip)
+        return restart_rest(runtimes, expected, parts=self._restart_parts(), skip=skip)
+
+    def _restart_parts(self) -> RestartParts:
+        return default_parts(product=self.product, environ=self.environ)
 
     async def verify(
         self, before: Fleet, expected: CodeIdentity, restarted: Collection[str]

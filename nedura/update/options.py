@@ -36,6 +36,7 @@ class UpdateOptions:
         wheels: folder of wheels to install from instead of an index.
         rollback: go back to the code before a receipt: its path or id, or empty for the latest; None for an update.
         with_backup: a rollback also brings back state from that run's full backup.
+        finish_only: fetch and move nothing; only finish what earlier runs left owed (the retry at launch).
         deadline: seconds this run may take in all; None lets the plan compute it.
     """
 
@@ -58,4 +59,5 @@ class UpdateOptions:
     wheels: Path | None = None
     rollback: str | None = None
     with_backup: bool = False
+    finish_only: bool = False
     deadline: float | None = None

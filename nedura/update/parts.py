@@ -74,16 +74,14 @@ class UpdateParts:
 def default_parts() -> UpdateParts:
     """The real ones."""
     from nedura.update import real
-    from nedura.update.admission import admit
-    from nedura.update.prepare import prepare
     from nedura.update.spawn import spawn
     from nedura.update.validate import validate
 
     return UpdateParts(
-        admit=admit,
+        admit=real.admit,
         plan=real.plan,
         snapshot=real.snapshot,
-        prepare=prepare,
+        prepare=real.prepare,
         validate=validate,
         commit=real.commit,
         take_back=real.take_back,

@@ -185,7 +185,7 @@ class _Pipeline:
         """An own archived receipt; `latest.json` belongs to the run that holds the lock (decision 18)."""
         self.journal.latest = False
         found: list[Event] = []
-        if isinstance(refused, LockHeld):
+        if isinstance(refused, LockHeld) and not self.run.options.finish_only:
             found.append(self._take(self._started()))
         else:
             self.journal.writes = False

@@ -11,10 +11,21 @@ from nedura.update.commit_point import paths_of
 from nedura.update.events import Committed, PlanReady, Skipped
 from nedura.update.fleet_parts import FleetParts
 from nedura.update.fleet_real import RealFleet
+from nedura.update.parts import Refusal
 from nedura.update.run import Run
 from nedura.wire import Event, to_wire
 
-__all__ = ["commit", "fleet", "plan", "profiles_of", "remember_failed", "snapshot", "take_back"]
+__all__ = [
+    "admit",
+    "commit",
+    "fleet",
+    "plan",
+    "prepare",
+    "profiles_of",
+    "remember_failed",
+    "snapshot",
+    "take_back",
+]
 
 
 def profiles_of(run: Run) -> list[tuple[str, Path]]:
@@ -26,6 +37,31 @@ def profiles_of(run: Run) -> list[tuple[str, Path]]:
         (profile.name, profile.home) for profile in list_profiles(run.root_home) if profile.home.is_dir()
     ]
     return sorted(found, key=lambda pair: (pair[0] != invoking, pair[0] != DEFAULT_PROFILE, pair[0]))
+
+
+async def admit(run: Run) -> Refusal | None:
+    """Find the install and judge it; remember its checkout."""
+    from nedura.update import admission
+
+    refusal = await admission.admit(run)
+    subject = run.notes.get("subject")
+    run.checkout = getattr(subject, "checkout", None)
+    return refusal
+
+
+def prepare(run: Run) -> AsyncGenerator[Event, None]:
+    """The candidate: a new one built aside, a kept one, or what is current."""
+    if run.options.finish_only:
+        from nedura.update.kept import prepare_current
+
+        return prepare_current(run)
+    if run.options.rollback is not None:
+        from nedura.update.kept import prepare_rollback
+
+        return prepare_rollback(run)
+    from nedura.update.prepare import prepare as prepare_new
+
+    return prepare_new(run)
 
 
 async def plan(run: Run) -> AsyncGenerator[Event, None]:
@@ -43,6 +79,9 @@ async def snapshot(run: Run) -> AsyncGenerator[Event, None]:
     """Quick snapshots of every profile, and the full backup where it is asked for."""
     from nedura.update.snapshot import take_snapshots
 
+    if run.options.finish_only:
+        yield Skipped(name="snapshot", reason="nothing moves in this run")
+        return
     if run.options.no_backup:
         yield Skipped(name="snapshot", reason="--no-backup")
         return

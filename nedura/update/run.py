@@ -63,6 +63,7 @@ class Run:
         candidate: what prepare built, None before.
         changed: whether the candidate differs from what is current.
         snapshots: profile -> snapshot id of this run.
+        checkout: the owner's checkout, when there is one.
         committed: the commit point is behind us and was not taken back.
         previous: what `current` named before this run's commit; None before it.
         lock_fds: descriptors of held locks that children must inherit.
@@ -86,6 +87,7 @@ class Run:
     candidate: Candidate | None = None
     changed: bool = False
     snapshots: dict[str, str] = attrs.field(factory=dict)
+    checkout: Path | None = None
     committed: bool = False
     previous: Path | None = None
     lock_fds: tuple[int, ...] = ()

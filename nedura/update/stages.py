@@ -136,12 +136,11 @@ def is_skipped(name: str, run: Run) -> bool:
 
 def lock_file(run: Run) -> Path:
     """The install's lock: beside its generations (sealed), in the git folder (checkout), else in the root home."""
-    place = run.notes.get("lock_file")
-    if isinstance(place, Path):
-        return place
-    if run.install is not None:
-        return run.install.folder / f".{run.product.command}-update.lock"
-    return run.root_home / f".{run.product.command}-update.lock"
+    name = f".{run.product.command}-update.lock"
+    if run.layout == "sealed" or run.checkout is None:
+        return (run.root_home if run.install is None else run.install.folder) / name
+    git_folder = run.checkout / ".git"
+    return (git_folder if git_folder.is_dir() else run.checkout) / name
 
 
 def initiator(run: Run) -> str:

@@ -170,7 +170,7 @@ class Toy:
 
     async def plan(self, run: Run) -> AsyncGenerator[Event, None]:
         await self._begin("plan", run)
-        run.plan = ToyPlan(self.fleet.runtimes)
+        run.plan = ToyPlan(self.fleet.runtimes)  # type: ignore[assignment]
         yield PlanReady(plan={"runtimes": [{"profile": one.profile} for one in self.fleet.runtimes]})
 
     async def snapshot(self, run: Run) -> AsyncGenerator[Event, None]:

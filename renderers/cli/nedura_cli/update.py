@@ -35,6 +35,8 @@ def options_of(args: argparse.Namespace) -> UpdateOptions:
         allow_downgrade=args.allow_downgrade,
         probe=not args.no_probe,
         wheels=args.wheels,
+        rollback=args.rollback,
+        finish_only=args.finish_owed,
     )
 
 

@@ -1,0 +1,204 @@
+"""What a launch of the command does about an update that is not finished: try the tail again, ask the fleet, say one line each.
+
+Costs two look-ups when nothing is owed (decision 49, facts/update.md 8.5 and 10).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, Protocol
+
+import attrs
+
+from nedura.errors import NeduraError, StoreError
+from nedura.homes import process_home, root_home
+from nedura.installs import (
+    CodeIdentity,
+    InstallPaths,
+    checkout_of,
+    install_id_for,
+    read_identity,
+    running_code,
+    sealed_install_of,
+)
+from nedura.locks import FileLock
+from nedura.product import NEDURA, Product
+from nedura.update.obligations import RestartObligation, TailObligation, restart_folder
+
+__all__ = ["EXEMPT", "Launch", "is_exempt"]
+
+EXEMPT: Final = frozenset({"update", "install", "pm", "completion", "dev", "gateway", "serve", "dashboard"})
+"""Commands that never retry: they are the update itself, or they run under a supervisor."""
+FOREGROUND_SECONDS: Final = 30.0
+LOOK_SECONDS: Final = 0.5
+Say = Callable[[str], None]
+
+
+def is_exempt(command: str | None, *, as_json: bool) -> bool:
+    """Whether this launch must not touch what is owed: the wrong command, or a reader that wants nothing but its JSON.
+
+    Args:
+        command: the command, None for `--version`, `--help` and the like.
+        as_json: whether stdout belongs to a machine.
+    """
+    return command is None or as_json or command in EXEMPT
+
+
+class Finisher(Protocol):
+    """Starts the run that finishes what is owed and waits a while."""
+
+    def __call__(self, limit: float) -> int | None:
+        """Its exit code, or None while it still runs."""
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class Launch:
+    """One launch of the command.
+
+    Attributes:
+        root_home: the root home.
+        install: the install whose code runs.
+        shared: what the restart record is keyed by.
+        environ, product: environment and names.
+        say: takes each line (stderr).
+        finish: seam; default this command's own `update --finish-owed`, detached.
+        now: unix seconds.
+    """
+
+    root_home: Path
+    install: InstallPaths
+    shared: Path
+    environ: Mapping[str, str]
+    say: Say
+    product: Product = NEDURA
+    finish: Finisher | None = None
+    now: Callable[[], float] = time.time
+
+    @classmethod
+    def here(
+        cls, say: Say, environ: Mapping[str, str] | None = None, product: Product = NEDURA
+    ) -> Launch | None:
+        """The launch of this process; None when its code belongs to no install."""
+        environ = os.environ if environ is None else environ
+        root = root_home(process_home(environ), environ)
+        sealed = sealed_install_of(Path(__file__))
+        if sealed is not None:
+            return cls(
+                root_home=root,
+                install=sealed,
+                shared=sealed.folder,
+                environ=environ,
+                say=say,
+                product=product,
+            )
+        checkout = checkout_of(Path(__file__))
+        if checkout is None:
+            return None
+        paths = InstallPaths(root, install_id_for(checkout))
+        return cls(root_home=root, install=paths, shared=checkout, environ=environ, say=say, product=product)
+
+    def settle(self) -> None:
+        """Do what is due. Never raises: a launch must not fail because of an old update."""
+        try:
+            self._retry_tail()
+            self._ask_fleet()
+        except (NeduraError, OSError) as error:
+            self.say(
+                f"{self.product.command}: the last update is not finished, and that could not be looked at: {error}"
+            )
+
+    def _retry_tail(self) -> None:
+        tail = TailObligation(self.install.folder)
+        if not tail.is_armed():
+            return
+        attempts = tail.attempts()
+        command = self.product.command
+        if attempts.exhausted:
+            self.say(
+                f"{command}: the last update is not finished; {attempts.count} retries failed. Run: {command} update"
+            )
+            return
+        if not attempts.due(self.now()):
+            return
+        turn = FileLock(self.install.folder / "source-completion-retry.lock", "the retry of the last update")
+        if not turn.try_acquire():
+            return  # another launch is at it
+        try:
+            tail.count_attempt(self.now())
+            self.say(f"{command}: finishing what the last update left ...")
+            code = (self.finish or self._start)(FOREGROUND_SECONDS)
+        finally:
+            turn.release()
+        if code is None:
+            self.say(f"{command}: that goes on in the background; see: {command} logs update")
+        elif code != 0 or tail.is_armed():
+            self.say(f"{command}: the last update is still not finished; see: {command} logs update")
+
+    def _start(self, limit: float) -> int | None:
+        flags = ["-I", "-B"] if sys.flags.isolated else ["-B"]
+        argv = [
+            sys.executable,
+            *flags,
+            "-m",
+            self.product.main_modules[0],
+            "update",
+            "--finish-owed",
+            "--json",
+        ]
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**self.environ, self.product.env("HOME"): str(self.root_home)},
+        )
+        try:
+            return process.wait(limit)
+        except subprocess.TimeoutExpired:
+            process.returncode = 0  # it goes on by itself; this object has nothing to reap any more
+            return None
+
+    def _ask_fleet(self) -> None:
+        """The restart warning, after the live fleet was asked: what it proves is cleared without a word."""
+        debt = RestartObligation(restart_folder(self.environ, self.product), self.shared, self.root_home)
+        record = debt.read()
+        if record is None:
+            return
+        owed = asyncio.run(self._owed(debt))
+        if owed is None:
+            return
+        command = self.product.command
+        names = f": {', '.join(owed)}" if owed else ""
+        self.say(
+            f"{command}: a previous update changed the code, but the fleet was not wholly restarted{names}. "
+            f"Run: {command} update (or: {command} gateway restart)"
+        )
+
+    async def _owed(self, debt: RestartObligation) -> tuple[str, ...] | None:
+        """Profiles that still owe a restart; None when the live fleet proves that nobody does."""
+        from nedura.update.settle import settle_from_fleet
+
+        return await settle_from_fleet(
+            debt,
+            root_home=self.root_home,
+            install_id=self.install.install_id,
+            expected=self._current(),
+            product=self.product,
+            environ=self.environ,
+        )
+
+    def _current(self) -> CodeIdentity:
+        """What a start now would run."""
+        try:
+            folder = self.install.pointed()
+            return read_identity(folder) if folder is not None else running_code()
+        except StoreError:
+            return running_code()
