@@ -341,6 +341,8 @@ class Attempt:
             if error.error == "too_large" and error.status >= 500:
                 return Reply(now=self.clock.monotonic(), status=error.status)
             raise
+        if answer is not None and answer.ok and answer.fields.get("access_token"):
+            self._granted = answer.fields  # from here on it is ours to keep or to give back
         return as_reply(answer, self.clock.monotonic())
 
     async def _sleep(self, until: float) -> Woke:
