@@ -25,6 +25,7 @@ from nedura.text import clean
 
 __all__ = [
     "FOLDERS",
+    "NO_SKILLS",
     "RESERVED",
     "Profile",
     "Stray",
@@ -42,6 +43,7 @@ FOLDERS: Final = ("memories", "sessions", "skills", "skins", "logs", "plans", "w
 RESERVED: Final = frozenset({"nedura", "default", "test", "tmp", "root", "sudo"})
 """Names that no new profile gets; a folder that has one already still works."""
 
+NO_SKILLS: Final = ".no-bundled-skills"
 _TOMBSTONES: Final = ".deleted"
 _ENV_HEADER: Final = b"# Secrets of this profile, NAME=value. Readable by you alone.\n"
 _SOUL: Final = b"# Who you are\n"
@@ -203,26 +205,70 @@ def publish(root: Path, name: str, build: Callable[[Path], None]) -> Profile:
     return Profile(name=name, home=target)
 
 
-def create_profile(root: Path, text: str, *, model_from: Path | None = None) -> Profile:
+def create_profile(
+    root: Path,
+    text: str,
+    *,
+    model_from: Path | None = None,
+    clone: str = "",
+    everything: bool = False,
+    channels: bool = False,
+    skills: bool = True,
+    description: str = "",
+) -> Profile:
     """Make a new profile.
 
     Args:
         root: the root home.
         text: its name.
         model_from: home whose `model` settings it starts with; default the root.
+        clone: profile to copy from; empty for none.
+        everything: copy all of it instead of its settings, identity and skills.
+        channels: with a clone, take chat platforms and their tokens along.
+        skills: whether the bundled skills may be put into it later; excludes cloning when False.
+        description: one line about it.
 
     Raises:
-        ProfileError: the name is impossible, reserved or taken.
+        ProfileError: the name is impossible, reserved or taken, or options exclude each other.
         StoreError: it cannot be made; nothing of it stays.
     """
     name = check_name(text, new=True)
-    source = root if model_from is None else model_from
+    source = find_profile(root, clone) if clone else None
+    if source is None and (everything or channels):
+        raise ProfileError("There is nothing to clone.", advice="Name a profile: --clone-from NAME")
+    if source is not None and not skills:
+        raise ProfileError("--no-skills and cloning exclude each other.")
 
     def build(home: Path) -> None:
+        if source is not None:
+            _clone(source, home, everything=everything, channels=channels)
         fill(home)
-        _copy_model(source, home)
+        if source is None:
+            _copy_model(root if model_from is None else model_from, home)
+        if not skills:
+            write_bytes(home / NO_SKILLS, b"")
+        if description:
+            _describe(home, description)
 
     return publish(root, name, build)
+
+
+def _clone(source: Profile, home: Path, *, everything: bool, channels: bool) -> None:
+    from nedura.profile_clone import clone_into
+
+    clone_into(
+        source.home,
+        home,
+        "all" if everything else "basics",
+        from_root=source.name == DEFAULT_PROFILE,
+        channels=channels,
+    )
+
+
+def _describe(home: Path, description: str) -> None:
+    from nedura.profile_card import edit_card
+
+    edit_card(home, description=description)
 
 
 def fill(home: Path) -> None:

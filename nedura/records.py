@@ -81,6 +81,10 @@ def make_folder(folder: Path, mode: int = 0o700) -> Path:
         probe = probe.parent
     try:
         for path in reversed(missing):
+            if os.path.lexists(
+                path.parent / ".deleted" / path.name
+            ):  # a tombstone: late writers bring nothing back (C158)
+                raise StoreError(f"{_name(path)} was deleted.", advice="Nothing is written there any more.")
             try:
                 os.mkdir(path, mode)
             except FileExistsError:
