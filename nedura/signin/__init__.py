@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from nedura.signin.accounts import AccountStore, AuthState, Saved, Transaction
     from nedura.signin.attempt import LoginOptions, Parts
     from nedura.signin.browser import open_page, why_not
+    from nedura.signin.desk import Desk, Ticket
     from nedura.signin.flow import login_nous, run_sign_in, sign_in
     from nedura.signin.handoff import DrainResult, drain, handoff_lines, wire_status
     from nedura.signin.identity import Kind
@@ -40,6 +41,7 @@ _EXPORTS = {
     "CatalogueRow": "models",
     "Code": "states",
     "Completed": "states",
+    "Desk": "desk",
     "DrainResult": "handoff",
     "Failed": "states",
     "Kind": "identity",
@@ -54,6 +56,7 @@ _EXPORTS = {
     "Settled": "settle",
     "SignInState": "states",
     "SignedOut": "logins",
+    "Ticket": "desk",
     "TimedOut": "states",
     "Transaction": "accounts",
     "Waiting": "states",
@@ -85,6 +88,7 @@ __all__ = [
     "CatalogueRow",
     "Code",
     "Completed",
+    "Desk",
     "DrainResult",
     "Failed",
     "Kind",
@@ -98,6 +102,7 @@ __all__ = [
     "Settled",
     "SignInState",
     "SignedOut",
+    "Ticket",
     "TimedOut",
     "Transaction",
     "Waiting",

@@ -442,7 +442,7 @@ class Transaction:
         priority: int | None = None,
     ) -> Saved:
         store = self._store
-        if not is_guest(entry):
+        if not is_guest(entry) and entry.get("access_token") != (self.state.entry or {}).get("access_token"):
             newest = newest_for(self.state.shared, subject_of(entry.get("access_token")))
             entry = stamped(entry, self.state.entry, newest)
         shared = after_write(self.state.shared, entry, renewal=renewal, now=now)

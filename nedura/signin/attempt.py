@@ -174,7 +174,7 @@ class Attempt:
                 return await self._begin()
             return await self._next()
         except _Stopped:
-            return Cancelled()
+            return Cancelled(replaced=bool(getattr(self.cancelled, "replaced", False)))
         except Exception as error:  # the generator's border: everything that goes wrong is a state
             return failure_of(error, saved=self._saved is not None)
 

@@ -129,7 +129,7 @@ class _Drain:
     client_factory: ClientFactory
     subject: str = ""
     portal: str = ""
-    carried: bool = False
+    renew: bool = False
 
     async def all(self) -> tuple[DrainResult, ...]:
         records = self.store.read()  # one small file; there is none in nearly every home
@@ -168,7 +168,7 @@ class _Drain:
         tried: set[str] = set()
         async with self.client_factory(trust, timeout=CLAIM_SECONDS, environ=self.environ) as client:
             done = await asyncio.gather(*(self._worker(client, bearer, tried) for _ in range(AT_ONCE)))
-        if self.carried:
+        if self.renew:
             await self._renew(bearer)
         return tuple(result for results in done for result in results)
 
@@ -221,7 +221,7 @@ class _Drain:
             if record.open:
                 reply = await self._claim(client, bearer, record)
                 record = await asyncio.to_thread(self._settle, record, reply)
-                self.carried |= record.cohort_carried
+                self.renew |= record.cohort_carried
             results.append(_result(record))
         return results
 
@@ -276,12 +276,15 @@ class _Drain:
             return Reply(code=error.error or "portal", retry_after=error.retry_after)
         except NeduraError as error:
             return Reply(code=error.code)
+        self.renew |= (
+            answer.status == 401
+        )  # our clock may think the token good; the next attempt needs another one
         reply = read_reply(answer.body, answer.retry_after)
         log.info("hand-off %s attempt %d: %d %s", record.id, record.attempts, answer.status, reply.code)
         return reply
 
     async def _renew(self, bearer: Secret) -> None:
-        """The account joined the preview cohort: its token must say so. A failure changes nothing."""
+        """The account joined the preview cohort and its token must say so, or its bearer was refused. A failure changes nothing."""
         await refresh_account(
             self.accounts,
             force=True,

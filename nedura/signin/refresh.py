@@ -36,6 +36,7 @@ from nedura.signin.renewal import (
     read_refresh,
     rotated,
     seconds_left,
+    stamped,
 )
 from nedura.signin.shared import after_write
 from nedura.signin.spent import SpentTokens
@@ -252,7 +253,7 @@ class _Job:
             case Meaning.LOST:
                 return self._lost(transaction, reply.code)
             case Meaning.ENDED:
-                return self._ended(transaction, reply.code)
+                return self._other_or_ended(transaction, reply.code, spent)
             case Meaning.ROTATED:
                 return self._save(transaction, entry, reply, spent)
 
@@ -265,12 +266,21 @@ class _Job:
         fresh = rotated(entry, reply.fields, times, address)
         if fresh is None:
             return self._lost(transaction, "the answer names another account")
+        fresh = stamped(fresh, transaction.state.entry, transaction.state.newest)
         problem = _keep(transaction, fresh, now)
         if problem:  # the pair is good but could not be kept: this process can still use it
             return self._result(Outcome.LATER, fresh, problem)
         if fresh["refresh_token"] == entry["refresh_token"]:
             spent.discard(str(entry["refresh_token"]))  # a server that does not rotate
         return self._result(Outcome.ROTATED, fresh)
+
+    def _other_or_ended(self, transaction: Transaction, code: str, spent: SpentTokens) -> Refresh:
+        """A dead token ends the login unless the other store holds another chain of the same account that was never tried."""
+        state = transaction.state
+        again = self._plan(state.entry, state.newest, spent.read())
+        if again.need is Need.REDEEM:
+            return self._redeem(transaction, adopted(state.entry or {}, again.entry or {}), spent)
+        return self._ended(transaction, code)
 
     def _lost(self, transaction: Transaction, why: str) -> Refresh:
         log.warning("refresh: the answer was lost (%s); the token is not sent again", clean(why))

@@ -122,23 +122,42 @@ def next_step(
     """
     if not entry or is_guest(entry):
         return Plan(need=Need.NO_ACCOUNT)
-    best = entry
+    sets = [entry]
     if newest is not None and identity_key(newest) == identity_key(entry) is not None:
-        best = max(
-            newest, entry, key=obtained_at
-        )  # the first of two equal ones: the shared copy is what siblings see
-    # A forced caller that names the bearer it had is content with any other good one.
-    wanted = force and (not rejected or best.get("access_token") == rejected)
-    if not wanted and best.get("access_token") != rejected and _good(best, now, min_life):
-        same = best.get("access_token") == entry.get("access_token")
-        same = same and best.get("refresh_token") == entry.get("refresh_token")
-        return Plan(need=Need.NOTHING if same else Need.ADOPT, entry=best)
-    refresh = best.get("refresh_token")
-    lost = isinstance(refresh, str) and fingerprint(refresh) in set(spent)
-    if not isinstance(refresh, str) or not refresh or (lost and not entry.get("refresh_token")):
-        alive = not rejected and seconds_left(best, now) > 0
-        return Plan(need=Need.NOTHING if alive else Need.ENDED, entry=best)
-    return Plan(need=Need.LOST if lost else Need.REDEEM, entry=best)
+        sets.append(newest)
+    sets.sort(key=obtained_at, reverse=True)
+    good = _first_good(sets, now, force=force, rejected=rejected, min_life=min_life)
+    if good is not None:
+        return Plan(need=Need.NOTHING if _same_tokens(good, entry) else Need.ADOPT, entry=good)
+    gone = set(spent)
+    redeemable = [one for one in sets if _refresh_of(one) and fingerprint(_refresh_of(one)) not in gone]
+    if redeemable:
+        return Plan(need=Need.REDEEM, entry=redeemable[0])
+    if _refresh_of(entry):
+        return Plan(
+            need=Need.LOST, entry=sets[0]
+        )  # it left and nothing came back: this profile must let go of it
+    alive = not rejected and any(seconds_left(one, now) > 0 for one in sets)
+    return Plan(need=Need.NOTHING if alive else Need.ENDED, entry=sets[0])
+
+
+def _first_good(
+    sets: Iterable[Entry], now: float, *, force: bool, rejected: str, min_life: float
+) -> Entry | None:
+    """The newest token set that needs no refresh. A forced caller that names its bearer is content with any other good one."""
+    if force and not rejected:
+        return None
+    found = (one for one in sets if one.get("access_token") != rejected and _good(one, now, min_life))
+    return next(found, None)
+
+
+def _refresh_of(entry: Entry) -> str:
+    value = entry.get("refresh_token")
+    return value if isinstance(value, str) else ""
+
+
+def _same_tokens(first: Entry, second: Entry) -> bool:
+    return all(first.get(name) == second.get(name) for name in ("access_token", "refresh_token"))
 
 
 def is_closed(entry: Entry | None) -> bool:

@@ -188,16 +188,24 @@ class Completed:
 @final
 @attrs.frozen(kw_only=True)
 class Cancelled:
-    """Somebody stopped it; nothing was saved."""
+    """Somebody stopped it; nothing was saved.
+
+    Attributes:
+        replaced: a newer sign-in took its place.
+    """
 
     kind: ClassVar[str] = "cancelled"
     terminal: ClassVar[bool] = True
     ok: ClassVar[bool] = False
     precondition: ClassVar[bool] = False
 
+    replaced: bool = False
+
     @property
     def copy(self) -> str:
         """Chat form."""
+        if self.replaced:
+            return "This sign-in was replaced by a newer one. Nothing was saved."
         return "The sign-in was cancelled. Nothing was saved."
 
     @property

@@ -174,9 +174,14 @@ async def test_a_drain_that_fails_changes_nothing(world: World) -> None:
 
 async def test_a_decline_has_its_own_words(world: World) -> None:
     world.portal.knobs.auto_approve = ""
-    states = await world.states(lambda s: world.portal.decline() if isinstance(s, Waiting) else None)
-    failed = states[-1]
-    assert failed == Failed(reason="access_denied", detail=failed.detail)  # type: ignore[union-attr]
+
+    def on(state: Any) -> None:
+        if isinstance(state, Waiting):
+            world.portal.decline()
+
+    failed = (await world.states(on))[-1]
+    assert isinstance(failed, Failed)
+    assert failed.reason == "access_denied"
     assert "declined" in failed.copy
 
 
@@ -481,9 +486,12 @@ async def test_a_cancel_while_another_process_holds_the_lock_is_seen_at_once(wor
     ready.wait(5)
     loop = asyncio.get_running_loop()
     stop = Stop()
-    world.portal.log.listener = lambda entry: (
-        loop.call_later(0.2, setattr, stop, "now", True) if entry.route == "token.device" else None
-    )
+
+    def listen(entry: Any) -> None:
+        if entry.route == "token.device":
+            loop.call_later(0.2, setattr, stop, "now", True)
+
+    world.portal.log.listener = listen
     start = loop.time()
     try:
         assert await world.last(cancelled=stop) == Cancelled()

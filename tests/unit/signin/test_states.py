@@ -48,12 +48,14 @@ def instances() -> list[SignInState]:
                     base[field.name] = {"lines": [text]}
                 case "retry_after":
                     base[field.name] = 90.0
-                case "trouble" | "model_changed" | "shared" | "saved" | "retryable":
+                case "replaced" | "trouble" | "model_changed" | "shared" | "saved" | "retryable":
                     continue
                 case _:
                     base[field.name] = text
         flags = [
-            f.name for f in attrs.fields(cls) if f.name in ("trouble", "model_changed", "shared", "saved")
+            f.name
+            for f in attrs.fields(cls)
+            if f.name in ("replaced", "trouble", "model_changed", "shared", "saved")
         ]
         choices = itertools.product((True, False), repeat=len(flags))
         made.extend(cls(**base, **dict(zip(flags, values, strict=True))) for values in choices)
