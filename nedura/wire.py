@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
-from nedura.text import Secret, clean
+from nedura.text import Secret, clean, clean_block
 
 __all__ = ["Event", "ForeignEvent", "from_wire", "to_json_line", "to_wire"]
 
@@ -131,6 +131,6 @@ def from_wire(record: Mapping[str, Any], known: Mapping[str, type[Any]]) -> Even
     return ForeignEvent(
         kind=kind,
         fields=fields,
-        copy=clean(record.get("copy"), 2000),
-        copy_terminal=clean(record.get("copy_terminal"), 2000),
+        copy=clean_block(record.get("copy"), 2000),
+        copy_terminal=clean_block(record.get("copy_terminal"), 8000),
     )

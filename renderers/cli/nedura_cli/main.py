@@ -108,7 +108,19 @@ def _dispatch(argv: list[str]) -> int:
     if handler is None:
         parser.print_help()
         return 0
+    _settle(args.command, output)
     return _load(handler)(args, output)
+
+
+def _settle(command: str | None, output: Output) -> None:
+    """Finish what an earlier update left, or say that it is owed; never under a supervisor or for a machine (decision 49)."""
+    from nedura.update.launch import Launch, is_exempt
+
+    if is_exempt(command, as_json=output.as_json) or os.environ.get("NEDURA_SUPERVISED_CHILD"):
+        return
+    launch = Launch.here(output.remark)
+    if launch is not None:
+        launch.settle()
 
 
 def _load(name: str) -> Handler:
