@@ -17,7 +17,8 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def _update(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(handler="nedura_cli.update:update")
+    parser.set_defaults(handler="nedura_cli.preflight:update")
+    _preflight(parser)
     parser.add_argument(
         "--plan", action="store_true", help="print what an update would touch, change nothing"
     )
@@ -46,6 +47,18 @@ def _update(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--finish-owed", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--gateway", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--post-swap", metavar="FILE", help=argparse.SUPPRESS)
+
+
+def _preflight(parser: argparse.ArgumentParser) -> None:
+    """Forms that finish before anything is updated."""
+    parser.add_argument("--check", action="store_true", help="only look whether there is a newer version")
+    parser.add_argument("--passive", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--install-id", action="store_true", help="print this install's id and path")
+    parser.add_argument(
+        "--set-channel",
+        metavar="NAME",
+        help="keep a release channel for this install: stable, canary or main",
+    )
 
 
 def _snapshots(parser: argparse.ArgumentParser) -> None:

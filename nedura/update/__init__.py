@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 from nedura._lazy import attach
 
 if TYPE_CHECKING:
+    from nedura.update.admission import Subject, find_subject
     from nedura.update.archive import IMPORT_LIMITS
     from nedura.update.backup import take_backup
+    from nedura.update.channels import set_channel
+    from nedura.update.check import CheckResult, check_and_remember, passive_notice
     from nedura.update.events import (
         AlreadyReported,
         Committed,
@@ -50,6 +53,9 @@ if TYPE_CHECKING:
     from nedura.update.nets import run_nets
     from nedura.update.options import UpdateOptions
     from nedura.update.parts import Refusal, UpdateParts
+    from nedura.update.plan import Plan
+    from nedura.update.pm import PmCollected, PmStatus, collect_garbage, pm_status
+    from nedura.update.pm_repair import PmSynced, pm_sync
     from nedura.update.receipts import ReceiptStore
     from nedura.update.restore import restore_snapshot, verify_snapshot
     from nedura.update.run import Candidate, Run
@@ -107,6 +113,19 @@ _EXPORTS = {
     "size_text": "nedura.update.events",
     "action_marker": "nedura.update.marker",
     "install_checkout": "nedura.update.install",
+    "Subject": "nedura.update.admission",
+    "find_subject": "nedura.update.admission",
+    "CheckResult": "nedura.update.check",
+    "check_and_remember": "nedura.update.check",
+    "passive_notice": "nedura.update.check",
+    "set_channel": "nedura.update.channels",
+    "PmStatus": "nedura.update.pm",
+    "PmCollected": "nedura.update.pm",
+    "collect_garbage": "nedura.update.pm",
+    "pm_status": "nedura.update.pm",
+    "Plan": "nedura.update.plan",
+    "PmSynced": "nedura.update.pm_repair",
+    "pm_sync": "nedura.update.pm_repair",
     "known_kinds": "nedura.update.kinds",
 }
 
@@ -119,6 +138,7 @@ __all__ = [
     "BackupFailed",
     "BackupTaken",
     "Candidate",
+    "CheckResult",
     "Committed",
     "CompletionStarted",
     "FollowUp",
@@ -126,7 +146,11 @@ __all__ = [
     "InterruptedFound",
     "NetRestored",
     "Notice",
+    "Plan",
     "PlanReady",
+    "PmCollected",
+    "PmStatus",
+    "PmSynced",
     "Prepared",
     "Progress",
     "ReceiptStore",
@@ -140,6 +164,7 @@ __all__ = [
     "StageFinished",
     "StageStarted",
     "StepDone",
+    "Subject",
     "TakenBack",
     "UpdateFinished",
     "UpdateOptions",
@@ -147,12 +172,19 @@ __all__ = [
     "UpdateStarted",
     "UserAction",
     "action_marker",
+    "check_and_remember",
+    "collect_garbage",
+    "find_subject",
     "import_backup",
     "install_checkout",
     "known_kinds",
     "list_snapshots",
+    "passive_notice",
+    "pm_status",
+    "pm_sync",
     "restore_snapshot",
     "run_nets",
+    "set_channel",
     "size_text",
     "take_backup",
     "take_snapshots",

@@ -44,12 +44,11 @@ def debt_of(run: Run) -> RestartObligation:
 
 def owed_inventory(run: Run) -> list[dict[str, object]] | None:
     """The gateways that will owe a restart, from the plan; None when nobody could say."""
-    runtimes = getattr(run.plan, "runtimes", None)
-    if runtimes is None:
+    if run.plan is None or "fleet" in run.plan.unreadable:
         return None
     return [
         {"kind": one.kind, "profile": one.profile, "pid": one.pid, "supervisor": one.supervisor}
-        for one in runtimes
+        for one in run.plan.runtimes
         if one.kind == "gateway"
     ]
 

@@ -43,9 +43,9 @@ def is_needed(run: Run) -> bool:
         return True
     if tail_of(run).is_armed() or debt_of(run).read() is not None:
         return True
-    expected = run.candidate.identity
-    runtimes = getattr(run.plan, "runtimes", None) or ()
-    return any(one.kind == "gateway" and not runs(expected, one.code) for one in runtimes)
+    runtimes = run.plan.runtimes if run.plan is not None else ()
+    same = (None, "", run.candidate.identity.code_sha)
+    return any(one.kind == "gateway" and one.code_sha not in same for one in runtimes)
 
 
 async def completion(run: Run, parts: UpdateParts, journal: Journal) -> AsyncGenerator[Event, None]:
@@ -304,7 +304,7 @@ def build_request(run: Run, journal: Journal, folder: Path) -> CompletionRequest
         receipt=journal.receipt,
         receipt_path=str(journal.store.path_of(journal.receipt)),
         deadline=run.started_at
-        + (options.deadline or float(getattr(run.plan, "deadline_s", 0) or DEFAULT_DEADLINE)),
+        + (options.deadline or (run.plan.deadline_s if run.plan is not None else 0) or DEFAULT_DEADLINE),
         message="" if run.changed else "already up to date",
         notes=dict(run.notes.get("for_completion") or {}),
     )

@@ -20,6 +20,7 @@ from nedura.update import Candidate, Run, UpdateOptions, UpdateParts
 from nedura.update.events import Committed, PlanReady, Prepared, SnapshotTaken, UpdateFinished
 from nedura.update.parts import Refusal
 from nedura.update.pipeline import update
+from nedura.update.plan import Plan, PlanRuntime
 from nedura.update.spawn import spawn
 from nedura.wire import Event
 
@@ -100,10 +101,20 @@ class ToyFleet:
         return frozenset(profiles) - {one.profile for one in self.runtimes}
 
 
-@attrs.define
-class ToyPlan:
-    runtimes: tuple[Runtime, ...] = ()
-    deadline_s: float = 60.0
+def plan_of(runtimes: Sequence[Runtime]) -> Plan:
+    rows = tuple(
+        PlanRuntime(
+            kind=one.kind,
+            profile=one.profile,
+            pid=one.pid,
+            supervisor=one.supervisor,
+            code_sha=one.code.code_sha,
+            code_version=one.code.code_version,
+            restart_via=one.restart_via,
+        )
+        for one in runtimes
+    )
+    return Plan(runtimes=rows, deadline_s=60.0)
 
 
 @attrs.define
@@ -170,7 +181,7 @@ class Toy:
 
     async def plan(self, run: Run) -> AsyncGenerator[Event, None]:
         await self._begin("plan", run)
-        run.plan = ToyPlan(self.fleet.runtimes)  # type: ignore[assignment]
+        run.plan = plan_of(self.fleet.runtimes)
         yield PlanReady(plan={"runtimes": [{"profile": one.profile} for one in self.fleet.runtimes]})
 
     async def snapshot(self, run: Run) -> AsyncGenerator[Event, None]:
