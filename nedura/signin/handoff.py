@@ -63,6 +63,7 @@ async def drain(
     clock: Clock | None = None,
     client_factory: ClientFactory = open_client,
     budget_s: float | None = None,
+    records: HandoffStore | None = None,
 ) -> tuple[DrainResult, ...]:
     """Attempt every due record of a profile once. Never raises on purpose, and never changes who is signed in.
 
@@ -75,10 +76,11 @@ async def drain(
         clock: time.
         client_factory: opens HTTP clients.
         budget_s: seconds for everything; what is unanswered then counts as a lost answer (decision 14).
+        records: where the records live; the profile's own file by default.
     """
     environ = os.environ if environ is None else environ
     run = _Drain(
-        store=HandoffStore(home),
+        store=HandoffStore(home) if records is None else records,
         accounts=AccountStore(home, environ=environ, product=product),
         product=product,
         environ=environ,

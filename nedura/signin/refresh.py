@@ -108,6 +108,7 @@ async def refresh_account(
     environ: Mapping[str, str] | None = None,
     clock: Clock | None = None,
     client_factory: ClientFactory = open_client,
+    spent: SpentTokens | None = None,
 ) -> Refresh:
     """Give a profile's account a token that can be used, refreshing at most once in all processes of this root. Never raises on purpose.
 
@@ -121,6 +122,7 @@ async def refresh_account(
         environ: the real environment.
         clock: time.
         client_factory: opens HTTP clients.
+        spent: the list of tokens that were sent.
     """
     job = _Job(
         store=store,
@@ -132,6 +134,7 @@ async def refresh_account(
         environ=dict(os.environ if environ is None else environ),
         clock=clock or SystemClock(),
         client_factory=client_factory,
+        spent=SpentTokens(store.shared_folder) if spent is None else spent,
     )
     running = _workers().submit(job.run)
     return await asyncio.shield(asyncio.wrap_future(running))
@@ -154,6 +157,7 @@ class _Job:
     environ: Mapping[str, str] = attrs.field(repr=False)
     clock: Clock
     client_factory: ClientFactory
+    spent: SpentTokens
 
     def run(self) -> Refresh:
         """The whole refresh, blocking."""
@@ -200,8 +204,7 @@ class _Job:
 
     def _under_locks(self, transaction: Transaction) -> Refresh:
         state, now = transaction.state, self.clock.time()
-        spent = SpentTokens(self.store.shared_folder)
-        plan = self._plan(state.entry, state.newest, spent.read())
+        plan = self._plan(state.entry, state.newest, self.spent.read())
         match plan.need:
             case Need.NOTHING | Need.NO_ACCOUNT:
                 return self._done(plan)
@@ -214,21 +217,21 @@ class _Job:
             case Need.ENDED:
                 return self._ended(transaction, "nous_auth_missing_refresh_token")
             case Need.REDEEM:
-                return self._redeem(transaction, adopted(state.entry or {}, plan.entry or {}), spent)
+                return self._redeem(transaction, adopted(state.entry or {}, plan.entry or {}))
 
-    def _redeem(self, transaction: Transaction, entry: Entry, spent: SpentTokens) -> Refresh:
+    def _redeem(self, transaction: Transaction, entry: Entry) -> Refresh:
         token = str(entry["refresh_token"])
         portal = portal_of(entry, self.product, self.environ)
-        spent.add(token, self.clock.time())  # durable before dangerous: from here on it counts as sent
+        self.spent.add(token, self.clock.time())  # durable before dangerous: from here on it counts as sent
         try:
             reply = asyncio.run(self._ask(portal, entry, Secret(token)))
         except NeduraError as error:
             if _certainly_unsent(error):
-                spent.discard(token)
+                self.spent.discard(token)
                 return self._result(Outcome.LATER, entry, error.message)
             return self._lost(transaction, error.message)
         log.info("refresh: token %s: %s %s", fingerprint(token), reply.meaning.value, reply.code)
-        return self._apply(transaction, entry, reply, spent)
+        return self._apply(transaction, entry, reply)
 
     async def _ask(self, portal: str, entry: Entry, token: Secret) -> RefreshReply:
         trust = resolve_trust(stored=entry.get("tls"), environ=self.environ, product=self.product)
@@ -248,14 +251,14 @@ class _Job:
         token = str(entry["refresh_token"])
         match reply.meaning:
             case Meaning.LATER:
-                spent.discard(token)
+                self.spent.discard(token)
                 return self._result(Outcome.LATER, entry, reply.code, reply.retry_after)
             case Meaning.LOST:
                 return self._lost(transaction, reply.code)
             case Meaning.ENDED:
-                return self._other_or_ended(transaction, reply.code, spent)
+                return self._other_or_ended(transaction, reply.code)
             case Meaning.ROTATED:
-                return self._save(transaction, entry, reply, spent)
+                return self._save(transaction, entry, reply)
 
     def _save(
         self, transaction: Transaction, entry: Entry, reply: RefreshReply, spent: SpentTokens
@@ -271,15 +274,15 @@ class _Job:
         if problem:  # the pair is good but could not be kept: this process can still use it
             return self._result(Outcome.LATER, fresh, problem)
         if fresh["refresh_token"] == entry["refresh_token"]:
-            spent.discard(str(entry["refresh_token"]))  # a server that does not rotate
+            self.spent.discard(str(entry["refresh_token"]))  # a server that does not rotate
         return self._result(Outcome.ROTATED, fresh)
 
-    def _other_or_ended(self, transaction: Transaction, code: str, spent: SpentTokens) -> Refresh:
+    def _other_or_ended(self, transaction: Transaction, code: str) -> Refresh:
         """A dead token ends the login unless the other store holds another chain of the same account that was never tried."""
         state = transaction.state
-        again = self._plan(state.entry, state.newest, spent.read())
+        again = self._plan(state.entry, state.newest, self.spent.read())
         if again.need is Need.REDEEM:
-            return self._redeem(transaction, adopted(state.entry or {}, again.entry or {}), spent)
+            return self._redeem(transaction, adopted(state.entry or {}, again.entry or {}))
         return self._ended(transaction, code)
 
     def _lost(self, transaction: Transaction, why: str) -> Refresh:

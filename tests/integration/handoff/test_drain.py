@@ -283,3 +283,15 @@ def test_keys_of_another_version_are_kept(world: World) -> None:
     assert store.read()[0].extra == {"newer": {"x": 1}}
     asyncio.run(world.drain())
     assert json.loads(path.read_text())["records"][0]["newer"] == {"x": 1}
+
+
+async def test_a_refused_bearer_is_renewed_for_the_next_attempt(world: World) -> None:
+    world.guest("gmail")
+    before = world.sign_in()
+    world.portal.plant(Fault(route="anon.claim", status=401, error="invalid_token"))
+    assert [result.state for result in await world.drain()] == ["pending"]
+    after = world.store().read().entry
+    assert after is not None
+    assert after["access_token"] != before["access_token"]
+    world.clock.advance(60)
+    assert [result.state for result in await world.drain()] == ["claimed"]

@@ -287,3 +287,13 @@ async def test_renewal_rows(world: World) -> None:
     assert identity_key(store.read().held) == ("guest", guest.token)
     assert world.records() == world.records("b") == ()
     assert world.portal.store.reuse == 0
+
+
+async def test_a_dead_chain_gives_way_to_another_login_of_the_same_account(world: World) -> None:
+    world.sign_in("alice@example.test")
+    world.sign_in("alice@example.test", profile="b")  # the newest, and the one the root holds
+    world.portal.store.families[1].revoked = "test"
+    world.clock.advance(850)
+    assert (await world.refresh()).outcome is Outcome.ROTATED
+    assert (await world.refresh("b")).outcome in (Outcome.ADOPTED, Outcome.ROTATED)
+    assert world.portal.store.reuse == 0
