@@ -245,9 +245,7 @@ class _Job:
             )
         return read_refresh(answer.status, answer.body, answer.retry_after)
 
-    def _apply(
-        self, transaction: Transaction, entry: Entry, reply: RefreshReply, spent: SpentTokens
-    ) -> Refresh:
+    def _apply(self, transaction: Transaction, entry: Entry, reply: RefreshReply) -> Refresh:
         token = str(entry["refresh_token"])
         match reply.meaning:
             case Meaning.LATER:
@@ -260,9 +258,7 @@ class _Job:
             case Meaning.ROTATED:
                 return self._save(transaction, entry, reply)
 
-    def _save(
-        self, transaction: Transaction, entry: Entry, reply: RefreshReply, spent: SpentTokens
-    ) -> Refresh:
+    def _save(self, transaction: Transaction, entry: Entry, reply: RefreshReply) -> Refresh:
         now = self.clock.time()
         times = token_times(str(reply.fields["access_token"]), reply.fields.get("expires_in"), now)
         address = inference_of(reply.fields.get("inference_base_url"), self.product, self.environ)
