@@ -18,6 +18,7 @@ from nedura.fanin import Report, stream
 from nedura.http import Answer, open_client, user_agent
 from nedura.product import NEDURA, Product
 from nedura.signin.accounts import AccountStore
+from nedura.signin.refresh import refresh_account
 from nedura.text import Secret, clean
 from nedura.trust import resolve_trust
 from nedura.urls import origin_of
@@ -125,9 +126,20 @@ def stream_reply(
     """
 
     async def job(report: Report[str]) -> None:
-        await _read_reply(
-            resolve_route(home, model=model, product=product), messages, transport, product, report
-        )
+        store = AccountStore(home, product=product)
+        await refresh_account(store, product=product)
+        route = resolve_route(home, model=model, product=product)
+        try:
+            await _read_reply(route, messages, transport, product, report)
+        except PortalError as error:
+            if error.status != 401:
+                raise
+            # nothing was streamed yet: a token that was revoked early is renewed once
+            await refresh_account(store, rejected=route.token, product=product)
+            again = resolve_route(home, model=model, product=product)
+            if again.token == route.token:
+                raise
+            await _read_reply(again, messages, transport, product, report)
 
     return stream([job])
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from nedura.fleet.restart_parts import default_parts
     from nedura.fleet.roll import left_alone, pick_first, restart_first, restart_rest, roll
+    from nedura.fleet.scope import homes_of
     from nedura.fleet.scoped import ScopedLock, lock_folder
     from nedura.fleet.socketpath import Bound, bind_socket, find_socket, peer_of
     from nedura.fleet.storm import StormRule
@@ -94,6 +95,7 @@ _EXPORTS = {
     "explain_argv": "nedura.fleet.explain",
     "explain_pid": "nedura.fleet.explain",
     "find_socket": "nedura.fleet.socketpath",
+    "homes_of": "nedura.fleet.scope",
     "judge": "nedura.fleet.matrix",
     "left_alone": "nedura.fleet.roll",
     "list_services": "nedura.fleet.supervisors.listing",
@@ -171,6 +173,7 @@ __all__ = [
     "explain_argv",
     "explain_pid",
     "find_socket",
+    "homes_of",
     "judge",
     "left_alone",
     "list_services",

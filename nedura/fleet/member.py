@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -289,6 +289,11 @@ class FleetMember:
             yield turn
         finally:
             self._turns.leave(turn)
+
+    def serve_profiles(self, names: Iterable[str]) -> None:
+        """Say which further profiles this process serves now."""
+        self.served_profiles = tuple(names)
+        self._writer.touch()
 
     @property
     def profile(self) -> str:

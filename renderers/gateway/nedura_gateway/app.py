@@ -1,15 +1,18 @@
-"""The gateway process: membership of the fleet, the local chat, and a handler that answers."""
+"""The gateway process: membership of the fleet, chat rooms and platforms, and a handler that answers."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 
-from nedura.errors import ConfigError, NeduraError, RecordMissing, StoreError, UsageError
+from nedura.config import Config, read_config
+from nedura.errors import ConfigError, NeduraError, RecordMissing, RefusedError, UsageError
 from nedura.fleet import (
     EXIT_CONFIG,
     EXIT_RESTART,
@@ -18,14 +21,17 @@ from nedura.fleet import (
     FleetMember,
     MemberOptions,
     StormRule,
-    bind_socket,
+    ask,
     take_over,
 )
-from nedura.homes import process_home
-from nedura_gateway.chat_socket import ChatSocket
-from nedura_gateway.handlers import DEFAULT_HANDLER, TurnContext, load_handler
+from nedura.homes import process_home, profile_name, root_home
+from nedura_gateway.adapters import Adapter
+from nedura_gateway.handlers import DEFAULT_HANDLER, Handler, TurnContext, load_handler
+from nedura_gateway.inbox import Inbox
+from nedura_gateway.platform_worker import PlatformWorker
+from nedura_gateway.rooms import Rooms, serves_default, wants_multiplex
 
-__all__ = ["GatewayOptions", "serve"]
+__all__ = ["GatewayOptions", "run", "serve"]
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +44,9 @@ class GatewayOptions:
         home: the home; default the process home.
         handler: `module:function`; None is the model route.
         replace: take over from the gateway that runs.
-        force: start although a multiplexer serves this home.
+        force: start although another process serves this profile.
         supervised: somebody starts this process again; a taken claim is then transient.
+        probe: a candidate is tried out: no account worker, no platforms.
     """
 
     home: Path | None = None
@@ -47,38 +54,133 @@ class GatewayOptions:
     replace: bool = False
     force: bool = False
     supervised: bool = False
+    probe: bool = False
 
 
-async def serve(options: GatewayOptions) -> int:
-    """Run the gateway until it is asked to stop; returns the exit code."""
+async def serve(options: GatewayOptions, adapters: Sequence[Adapter] = ()) -> int:
+    """Run the gateway until it is asked to stop.
+
+    Args:
+        options: what was asked for.
+        adapters: platforms of the host application.
+
+    Returns:
+        The exit code: 0 planned stop, 1 unexpected signal, 75 start me again, 78 a person has to change something first.
+    """
     home = options.home or process_home()
     try:
-        handler = load_handler(options.handler or DEFAULT_HANDLER)
-        if options.replace:
-            await take_over(home)
-        member = FleetMember(home, MemberOptions(auto_ready=False, storm=StormRule()))
-        async with member:
-            chat = ChatSocket(bind_socket(home, "chat", os.environ), member, handler, TurnContext(home=home))
-            await chat.start()
-            member.platforms["local"] = {"state": "connected"}
-            member.ready()
-            logger.info("serving %s as process %d", home, os.getpid())
-            try:
-                await member.wait_stopped()
-            finally:
-                await chat.stop()
+        return await _serve(home, options, adapters)
     except ClaimTaken as error:
         logger.error("%s", error.diagnostics())
         return EXIT_RESTART if options.supervised else EXIT_UNEXPECTED
-    except (ConfigError, UsageError, RecordMissing) as error:
+    except (ConfigError, UsageError, RecordMissing, RefusedError) as error:
         logger.error("%s", error.diagnostics())
         return EXIT_CONFIG
-    except (StoreError, NeduraError) as error:
+    except NeduraError as error:
         logger.error("%s", error.diagnostics())
         return EXIT_UNEXPECTED
+
+
+async def _serve(home: Path, options: GatewayOptions, adapters: Sequence[Adapter]) -> int:
+    handler = load_handler(options.handler or DEFAULT_HANDLER)
+    config = read_config(root_home(home)) if home.is_dir() else Config()
+    if not options.force:
+        await _refuse_if_served(home)
+    if options.replace:
+        await take_over(home)
+    multiplex = serves_default(home) and wants_multiplex(config)
+    rooms: Rooms | None = None
+
+    async def rescan() -> Mapping[str, Any]:
+        return await rooms.rescan() if rooms is not None else {}
+
+    storm = None if options.probe else storm_rule(config, os.environ)
+    member = FleetMember(
+        home, MemberOptions(auto_ready=False, storm=storm, rescan=rescan if multiplex else None)
+    )
+    context = TurnContext(home=home, request_restart=member.request_restart)
+    async with member:
+        rooms = Rooms(member, handler, context, multiplex=multiplex)
+        worker = None if options.probe else await _start_worker(member, handler, context, adapters)
+        try:
+            await rooms.start()
+            member.platforms["local"] = {"state": "connected"}
+            member.ready()
+            logger.info("serving %s as process %d", home, os.getpid())
+            with AccountWorker(home, off=options.probe):
+                await member.wait_stopped()
+        finally:
+            await rooms.stop()
+            if worker is not None:
+                await worker.stop()
     return member.exit_code
 
 
-def run(options: GatewayOptions) -> int:
+async def _start_worker(
+    member: FleetMember, handler: Handler, context: TurnContext, adapters: Sequence[Adapter]
+) -> PlatformWorker | None:
+    if not adapters:
+        return None
+    inbox = await asyncio.to_thread(Inbox, member.home)
+    worker = PlatformWorker(member, handler, context, {adapter.name: adapter for adapter in adapters}, inbox)
+    worker.start()
+    return worker
+
+
+async def _refuse_if_served(home: Path) -> None:
+    """A profile that the default gateway serves already gets no second one (#91806).
+
+    Raises:
+        RefusedError: it is served.
+    """
+    root = root_home(home)
+    if serves_default(home):
+        return
+    answer = await ask(root, "identify")
+    served = (answer or {}).get("served_profiles")
+    name = profile_name(home, root)
+    if isinstance(served, list) and name in served:
+        raise RefusedError(
+            f"The default gateway serves profile {name} already.", advice="Use --force to start another one."
+        )
+
+
+def storm_rule(config: Config, environ: Mapping[str, str]) -> StormRule:
+    """The rule against respawn storms from `gateway.respawn_storm` and its environment overrides; junk keeps the default."""
+    default = StormRule()
+    starts = environ.get("NEDURA_GATEWAY_MAX_STARTS") or config.get("gateway.respawn_storm.max_starts", None)
+    window = environ.get("NEDURA_GATEWAY_START_WINDOW_S") or config.get(
+        "gateway.respawn_storm.window_s", None
+    )
+    try:
+        rule = StormRule(
+            max_starts=int(starts or default.max_starts), window_s=float(window or default.window_s)
+        )
+    except (TypeError, ValueError):
+        return default
+    return rule if rule.max_starts > 0 and 0 < rule.window_s < 86400 else default
+
+
+class AccountWorker:
+    """Keeps the login alive and finishes hand-offs while the gateway serves."""
+
+    def __init__(self, home: Path, *, off: bool) -> None:
+        self._home = home
+        self._off = off
+
+    def __enter__(self) -> None:
+        if not self._off:
+            from nedura.signin import start_nous_auth_keepalive
+
+            start_nous_auth_keepalive(self._home)
+
+    def __exit__(self, *_: object) -> None:
+        if not self._off:
+            from nedura.signin import stop_nous_auth_keepalive
+
+            stop_nous_auth_keepalive(self._home)
+
+
+def run(options: GatewayOptions, adapters: Sequence[Adapter] = ()) -> int:
     """`serve` on a new event loop."""
-    return asyncio.run(serve(options))
+    return asyncio.run(serve(options, adapters))

@@ -18,6 +18,7 @@ import attrs
 
 from nedura.errors import NeduraError, RecordCorrupt
 from nedura.fleet import Bound, FleetMember, peer_of
+from nedura.homes import home_override
 from nedura.records import parse_json
 from nedura.text import clean
 from nedura_gateway.handlers import Handler, Message, ToolEvent, TurnContext
@@ -117,7 +118,8 @@ class ChatSocket:
             await send({"error": "bad_message", "copy": "That is no message.", "done": True})
             return
         try:
-            await self._turn(asked, send)
+            with home_override(self._context.home):
+                await self._turn(asked, send)
         except NeduraError as error:
             await send({"error": error.code, "copy": error.message, "done": True})
         except ConnectionError:
@@ -129,7 +131,7 @@ class ChatSocket:
     async def _turn(self, asked: _Ask, send: Send) -> None:
         context = attrs.evolve(self._context, chat=asked.chat, history=self._history.of(asked.chat))
         said: list[str] = []
-        async with self._member.turn(f"chat {asked.chat}") as turn:
+        async with self._member.turn(f"{self._context.home.name} chat {asked.chat}") as turn:
             try:
                 async with aclosing(self._handler(asked.text, context)) as pieces:
                     async for piece in pieces:

@@ -38,11 +38,13 @@ class TurnContext:
         home: the home whose config and account count.
         chat: id of the conversation.
         history: what was said in it before, oldest first.
+        request_restart: restarts the gateway once this turn and the others have ended; None where nobody may.
     """
 
     home: Path
     chat: str = "local"
     history: Sequence[Message] = ()
+    request_restart: Callable[[], bool] | None = None
 
 
 @attrs.frozen(kw_only=True)

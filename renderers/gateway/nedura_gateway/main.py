@@ -46,7 +46,11 @@ def run_from(args: argparse.Namespace) -> int:
     set_up_logging(verbose=bool(args.verbose))
     supervised = bool(args.external_supervisor or os.environ.get("NEDURA_SUPERVISED_CHILD"))
     options = GatewayOptions(
-        handler=args.answer, replace=args.replace, force=args.force, supervised=supervised
+        handler=args.answer,
+        replace=args.replace,
+        force=args.force,
+        supervised=supervised,
+        probe=os.environ.get("NEDURA_PROBE") == "1",
     )
     try:
         return run(options)
