@@ -340,6 +340,9 @@ def main(request_path: str, result_path: str) -> int:
 async def _run(request: CompletionRequest, parts: CompletionParts | None = None) -> CompletionResult:
     product = request.product_object()
     clock = SystemClock()
+    code = running_code()
+    if not request.expected.code_sha:  # a takeover could not know it: what runs now is what should run
+        request = attrs.evolve(request, expected=code)
     parts = parts or default_parts(request, product)
     completion = Completion(request=request, product=product, parts=parts, clock=clock)
     journal = Journal(Path(request.root_home), clock, receipt=dict(request.receipt))
@@ -366,7 +369,6 @@ async def _run(request: CompletionRequest, parts: CompletionParts | None = None)
     except Exception as error:  # border of a process: the run is committed, so this is owed, not failed
         tell(FollowUp(step="completion", reason=why(error)))
         completion.followups.append("completion")
-    code = running_code()
     if code.code_sha and code.code_sha != request.expected.code_sha:
         tell(Notice(text=f"Finished by {code.short()}, expected {request.expected.short()}.", warning=True))
     tell(completion.finished())
