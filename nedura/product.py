@@ -53,6 +53,7 @@ class Product:
         builds: declared build steps.
         portal_url, inference_url, welcome_url: the service's addresses.
         client_id, scope: OAuth client of the device login.
+        settle_seconds: how long the first member of a sealed install must keep serving before the others follow it.
         user_agent: product token of HTTP requests.
     """
 
@@ -77,6 +78,7 @@ class Product:
     welcome_url: str = "https://welcome-api.nousresearch.com/v1"
     client_id: str = "hermes-cli"
     scope: str = "inference:invoke"
+    settle_seconds: float = 12.0
     user_agent: str = "nedura"
 
     def env(self, name: str) -> str:

@@ -67,7 +67,9 @@ class RealFleet:
 
     def first(self, runtimes: Sequence[Runtime], expected: CodeIdentity) -> AsyncGenerator[Event, None]:
         """Restart one eligible member and watch it."""
-        return restart_first(runtimes, expected, parts=self._restart_parts())
+        return restart_first(
+            runtimes, expected, parts=self._restart_parts(), settle=self.product.settle_seconds
+        )
 
     def rest(
         self, runtimes: Sequence[Runtime], expected: CodeIdentity, skip: Collection[int]
