@@ -33,7 +33,7 @@ from nedura.signin.states import (
     SignInState,
     Waiting,
 )
-from nedura.signin.tokens import INVOKE_SCOPE, email_of, is_usable, scopes_of
+from nedura.signin.tokens import INVOKE_SCOPE, email_of, is_usable, scopes_of, subject_of
 from nedura.text import Secret
 from nedura.trust import Trust, resolve_trust
 
@@ -66,6 +66,7 @@ class LoginOptions:
         label: name of the login in lists.
         priority: its order among several.
         replace: sign in although there is an account.
+        expect_subject: the account that must sign in; empty takes any.
         command: what a person runs to start again.
     """
 
@@ -78,6 +79,7 @@ class LoginOptions:
     label: str = ""
     priority: int | None = None
     replace: bool = False
+    expect_subject: str = ""
     command: str = "nedura auth upgrade"
 
 
@@ -367,6 +369,9 @@ class Attempt:
             self._granted = fields
         if INVOKE_SCOPE not in scopes_of(fields["access_token"]):
             raise PortalError("The account has no access to models yet.", error="not_usable")
+        expected = self.options.expect_subject
+        if expected and subject_of(fields["access_token"]) != expected:
+            raise PortalError("Another account was used in the browser.", error="other_account")
         named = self.options.inference_url or fields.get("inference_base_url")
         inference, warning = choose_inference(named, self.product.inference_url, self.product, self.environ)
         if warning:

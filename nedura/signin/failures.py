@@ -14,7 +14,15 @@ __all__ = ["failure_of", "state_of_end"]
 log = logging.getLogger("nedura.signin")
 
 _NAMED = frozenset(
-    {"access_denied", "invalid_grant", "invalid_client", "malformed", "not_usable", "subscription_required"}
+    {
+        "access_denied",
+        "invalid_client",
+        "invalid_grant",
+        "malformed",
+        "not_usable",
+        "other_account",
+        "subscription_required",
+    }
 )
 _SENSELESS = frozenset({"malformed", "redirect", "too_large"})
 

@@ -17,7 +17,7 @@ from nedura.signin.identity import Entry
 from nedura.text import Secret, clean
 from nedura.urls import origin_of
 
-__all__ = ["PortalClient", "as_reply", "choose_inference", "choose_portal", "refusal"]
+__all__ = ["PortalClient", "as_reply", "choose_inference", "choose_portal", "inference_now", "refusal"]
 
 REVOKE_SECONDS: Final = 3.0
 ACCOUNT_SECONDS: Final = 8.0
@@ -63,6 +63,14 @@ def choose_inference(
         return checked.rstrip("/"), ""
     warning = f"The model address {clean(named, 100)} may not be used; the usual one is." if named else ""
     return fallback.rstrip("/"), warning
+
+
+def inference_now(entry: Entry, product: Product, environ: Mapping[str, str]) -> str:
+    """The model address in force: the operator's override, which is never stored, else the account's own when it may be used."""
+    operators = environ.get("NOUS_INFERENCE_BASE_URL", "").strip().rstrip("/")
+    if operators and origin_of(operators) is not None:
+        return operators
+    return choose_inference(entry.get("inference_base_url"), product.inference_url, product, environ)[0]
 
 
 @attrs.frozen(kw_only=True)

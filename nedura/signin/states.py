@@ -249,6 +249,7 @@ _REASONS: Final[Mapping[str, str]] = MappingProxyType(
         "malformed": "The sign-in service gave an answer that cannot be used. Nothing was saved.",
         "untrusted_server": "The connection to the sign-in service is not secure. Nothing was saved.",
         "not_usable": "The account cannot be used here yet. Nothing was saved.",
+        "other_account": "Another account was used in the browser than the one that is signed in here. Nothing was changed.",
         "subscription_required": "This account needs a subscription first. Nothing was saved.",
         "anon_unreachable": "The sign-in service could not be reached. Check the network and try again.",
         "anon_server_error": "The sign-in service had a problem. Try again soon.",

@@ -9,11 +9,21 @@ import time
 import attrs
 
 from nedura.homes import process_home
-from nedura.signin import auth_status, list_logins, log_out, run_sign_in
+from nedura.signin import (
+    auth_status,
+    has_scope,
+    list_logins,
+    log_out,
+    login_nous,
+    run_sign_in,
+    step_up_options,
+    tools_options,
+)
+from nedura_cli.login import log_in, options_of
 from nedura_cli.output import Output
 from nedura_cli.sign_in_view import exit_code, show_sign_in
 
-__all__ = ["list", "logout", "status", "upgrade"]
+__all__ = ["add", "list", "logout", "status", "step_up", "upgrade"]
 
 
 def upgrade(args: argparse.Namespace, output: Output) -> int:
@@ -26,6 +36,40 @@ def upgrade(args: argparse.Namespace, output: Output) -> int:
         qr=args.qr,
     )
     return exit_code(state)
+
+
+def add(args: argparse.Namespace, output: Output) -> int:
+    """Add a login with every choice there is; `--for tools` asks for the right to use connected tools too."""
+    options = options_of(args, "nedura auth add nous")
+    if args.purpose == "tools":
+        options = tools_options(options)
+    code = log_in(args, output, options)
+    if code == 0 and args.purpose == "tools" and not has_scope(process_home(), "tool:invoke"):
+        output.remark("nedura: the service granted no right to use tools. The sign-in itself is kept.")
+        return 1
+    return code
+
+
+def step_up(args: argparse.Namespace, output: Output) -> int:
+    """Ask for one more right: exit 0 only when it was really granted."""
+    home = process_home()
+    if has_scope(home, args.scope):
+        output.line(f"This login already has {args.scope}.")
+        output.record({"kind": "step_up", "scope": args.scope, "granted": True})
+        return 0
+    options = step_up_options(home, args.scope)
+    state = show_sign_in(
+        lambda cancelled: login_nous(options, home=home, timeout=args.timeout, cancelled=cancelled),
+        output,
+        browser=not args.no_browser,
+        qr=args.qr,
+    )
+    if not state.ok:
+        return exit_code(state)
+    granted = has_scope(home, args.scope)
+    output.record({"kind": "step_up", "scope": args.scope, "granted": granted})
+    output.line(f"{args.scope} was granted." if granted else f"The service did not grant {args.scope}.")
+    return 0 if granted else 1
 
 
 def status(args: argparse.Namespace, output: Output) -> int:

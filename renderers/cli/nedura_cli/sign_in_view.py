@@ -8,10 +8,10 @@ import signal
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
-from nedura.signin import Code, SignInState, open_page, why_not
+from nedura.signin import Code, Completed, SignInState, open_page, why_not
 from nedura_cli.output import Output
 
-__all__ = ["exit_code", "show_sign_in"]
+__all__ = ["exit_code", "show_sign_in", "take_over"]
 
 MakeStates = Callable[[Callable[[], bool]], AsyncGenerator[SignInState, None]]
 """Makes the generator, given the question whether the user cancelled."""
@@ -68,6 +68,12 @@ async def _show(make: MakeStates, output: Output, browser: bool, qr: bool) -> Si
                 _one(state, output, browser, qr)
     assert last is not None
     return last
+
+
+def take_over(state: Completed, output: Output) -> Completed:
+    """Show a sign-in that needed no browser."""
+    output.event(state)
+    return state
 
 
 def _one(state: SignInState, output: Output, browser: bool, qr: bool) -> None:
