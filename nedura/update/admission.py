@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import attrs
 
@@ -24,10 +25,12 @@ from nedura.product import Product
 from nedura.text import clean
 from nedura.update.install_kind import InstallKind, judge_kind
 from nedura.update.observe import Machine, observe
-from nedura.update.parts import Refusal
 from nedura.update.places import check_home_place
 from nedura.update.record import read_record
-from nedura.update.run import Layout, Run
+
+if TYPE_CHECKING:
+    from nedura.update.parts import Refusal
+    from nedura.update.run import Run
 
 __all__ = ["Subject", "admit", "find_subject", "refusal_of"]
 
@@ -46,7 +49,7 @@ class Subject:
 
     kind: InstallKind
     install: InstallPaths | None = None
-    layout: Layout = "sealed"
+    layout: Literal["sealed", "checkout", "zip"] = "sealed"
     code: CodeIdentity = attrs.field(factory=CodeIdentity)
     checkout: Path | None = None
 
@@ -98,16 +101,18 @@ def _as_git(kind: InstallKind, product: Product) -> InstallKind:
 
 
 def _sealed(root_home: Path, anchor: Path) -> InstallPaths | None:
-    """The sealed install of the running code; else the one of its checkout, else the only one of the root home."""
+    """The sealed install of the running code; else the one of its checkout, else the only one of the root home.
+
+    A home with a sealed install is updated through it, wherever the command came from: never the checkout beside it.
+    """
     own = sealed_install_of(anchor)
     if own is not None:
         return own
     found = [paths for paths in find_installs(root_home) if _is_sealed(paths)]
     checkout = checkout_of(anchor)
-    if checkout is not None:
-        wanted = install_id_for(checkout)
-        return next((paths for paths in found if paths.install_id == wanted), None)
-    return found[0] if len(found) == 1 else None
+    wanted = install_id_for(checkout) if checkout is not None else ""
+    mine = [paths for paths in found if paths.install_id == wanted]
+    return mine[0] if mine else found[0] if len(found) == 1 else None
 
 
 def _is_sealed(paths: InstallPaths) -> bool:
@@ -134,6 +139,8 @@ def _current(paths: InstallPaths) -> CodeIdentity:
 
 def refusal_of(kind: InstallKind) -> Refusal | None:
     """The one answer of every surface to an install that is not ours to update; None when it is."""
+    from nedura.update.parts import Refusal  # the plan, which never refuses, need not load the pipeline
+
     if kind.updatable:
         return None
     return Refusal(code=kind.code, message=kind.reason, command=kind.mechanism, exit_code=kind.exit_code)

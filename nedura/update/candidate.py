@@ -30,7 +30,7 @@ from nedura.update.git import Git
 from nedura.update.interpreter import Interpreter
 from nedura.update.repository import generation_ref
 from nedura.update.run import Candidate
-from nedura.update.tree import Base, compile_tree, hash_files, list_tree, materialise
+from nedura.update.tree import Base, compile_tree, hash_files, list_tree, materialise, rewrite
 from nedura.update.tree_rules import Entry
 
 __all__ = ["Building", "abandon", "inputs_hash", "requires_python", "start", "tree_text"]
@@ -114,7 +114,10 @@ class Building:
         environ: where children's variables come from.
         entries: files of the tree, once listed.
         written: files that were not linked.
+        converted: files whose line ends git converted: path -> blob id of what is on disk.
         broken: files that do not compile.
+        built: files that builds made.
+        repaired: files of the base that were not what its manifest says.
     """
 
     paths: InstallPaths
@@ -129,6 +132,7 @@ class Building:
     converted: dict[str, str] = attrs.field(factory=dict)
     broken: dict[str, str] = attrs.field(factory=dict)
     built: dict[str, str] = attrs.field(factory=dict)
+    repaired: tuple[str, ...] = ()
 
     @property
     def tree(self) -> Path:
@@ -151,16 +155,20 @@ class Building:
         self._read_back()
 
     def _read_back(self) -> None:
+        """Compare every byte; what was linked from a changed generation is written afresh."""
         found = hash_files(self.tree, self.entries)
+        linked = [e for e in self.entries if found[e.path] != e.oid and e.path not in self.written]
+        if linked:
+            self.repaired = tuple(e.path for e in linked)
+            rewrite(self.git, self.inputs.tree, linked, self.tree, self.paths.folder)
+            self.written.update(self.repaired)
+            found.update(hash_files(self.tree, linked))
         differing = {e.path: found[e.path] for e in self.entries if found[e.path] != e.oid}
         converting = any(e.path.rpartition("/")[2] == ".gitattributes" for e in self.entries)
-        wrong = [path for path in differing if path not in self.written or not converting]
-        if wrong or "missing" in differing.values():
-            shown = ", ".join(clean(path, 80) for path in sorted(wrong or differing)[:3])
+        if differing and (not converting or "missing" in differing.values()):
+            shown = ", ".join(clean(path, 80) for path in sorted(differing)[:3])
             raise UpdateError(
-                f"Files of the new version are not what its commit says: {shown}.",
-                stop_class="verify",
-                advice="If they were linked from the current version, that one was changed: run doctor.",
+                f"Files of the new version are not what its commit says: {shown}.", stop_class="verify"
             )
         self.converted = differing
 

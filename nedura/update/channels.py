@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Final
 
 import attrs
 
 from nedura.errors import UpdateError, UsageError
+from nedura.product import Product
 from nedura.text import clean
 
-__all__ = ["CHANNELS", "Choice", "channel_key", "choose_channel", "newest_release"]
+__all__ = ["CHANNELS", "Choice", "channel_key", "choose_channel", "newest_release", "set_channel"]
 
 CHANNELS: Final = ("stable", "canary", "main")
 _RELEASE: Final = re.compile(
@@ -88,6 +90,25 @@ def check_channel(name: str) -> str:
     if name not in CHANNELS:
         raise UsageError(f"There is no channel {clean(name, 40)!r}. Channels: {', '.join(CHANNELS)}.")
     return name
+
+
+def set_channel(root_home: Path, name: str, product: Product, environ: Mapping[str, str]) -> str:
+    """Keep a channel for this install in the root home's config.yaml; returns the install's id.
+
+    Raises:
+        UsageError: there is no such channel, or no install.
+        ConfigError: the file cannot be read or written.
+    """
+    from nedura.config import edit_config, set_value
+    from nedura.update.admission import find_subject
+
+    check_channel(name)
+    install = find_subject(root_home, product, environ).install
+    if install is None:
+        raise UsageError("There is no install here whose channel could be set.")
+    key = channel_key(install.install_id)
+    edit_config(root_home, lambda data: set_value(data, key, name))
+    return install.install_id
 
 
 def choose_channel(*, branch: str | None, channel: str | None, configured: str, pinned_branch: str) -> Choice:

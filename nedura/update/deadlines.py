@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from nedura.update.fetch import FETCH_TIMEOUT
+__all__ = ["FETCH_TIMEOUT", "deadlines", "total"]
 
-__all__ = ["deadlines", "total"]
-
+FETCH_TIMEOUT: Final = 300.0
+"""Seconds that a fetch may take."""
 SNAPSHOT_RATE: Final = 8 << 20
 """Bytes a second that a slow disk still copies and checks."""
 DRAIN_SLACK: Final = 180.0

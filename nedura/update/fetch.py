@@ -6,13 +6,13 @@ from typing import Final
 
 from nedura.errors import UpdateError
 from nedura.text import clean
+from nedura.update.deadlines import FETCH_TIMEOUT
 from nedura.update.fetch_failures import classify_fetch
 from nedura.update.git import Git, commit_id, is_commit_id
 from nedura.update.urls import Remote
 
-__all__ = ["FETCHED", "FETCH_TIMEOUT", "check_branch", "fetch_ref", "remote_tags"]
+__all__ = ["FETCHED", "check_branch", "fetch_ref", "remote_tags"]
 
-FETCH_TIMEOUT: Final = 300.0
 FETCHED: Final = "refs/nedura/fetched"
 
 

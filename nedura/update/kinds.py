@@ -11,6 +11,7 @@ __all__ = ["AREAS", "known_kinds"]
 AREAS: Final = (
     "nedura.update.events",
     "nedura.update.events_snapshot",
+    "nedura.update.pm",
     "nedura.update.writer",
     "nedura.fleet.events",
     "nedura.fleet.restart_events",

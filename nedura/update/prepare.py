@@ -27,7 +27,7 @@ from nedura.update.environment import environment_hash, is_complete
 from nedura.update.events import Notice, Prepared, Progress, StepDone, UserAction
 from nedura.update.failed import check_not_failed
 from nedura.update.generations import Manifest, python_of, read_manifest, verify_generation
-from nedura.update.git import Git, find_git
+from nedura.update.git import Git, commit_id, find_git
 from nedura.update.interpreter import Interpreter, choose
 from nedura.update.prepare_environment import prepare_environment
 from nedura.update.record import InstallRecord, read_record
@@ -70,7 +70,8 @@ async def prepare(run: Run) -> AsyncGenerator[Event, None]:
     """Build the candidate of a sealed install; the last event is `Prepared`.
 
     Args:
-        run: the update; `install` is set. Sets `candidate` and `changed`.
+        run: the update; `install` is set. Sets `candidate` and `changed`. The note `target_commit` names a commit
+            that is there already: nothing is fetched then.
 
     Raises:
         UpdateError: a step failed; nothing of the candidate is left.
@@ -150,6 +151,15 @@ async def _choose(work: _Work) -> AsyncGenerator[Event, None]:
     pinned = _moved_remote(work)
     if pinned:
         yield Notice(text=pinned, warning=True)
+    fixed = str(work.run.notes.get("target_commit", ""))
+    if fixed:
+        work.target = Target(
+            commit=commit_id(fixed),
+            name=work.manifest.branch if work.manifest else "",
+            move="same",
+            commits=0,
+        )
+        return
     yield Progress(stage="prepare", label=f"fetching {clean(work.choice.name, 60)}")
     current = work.manifest.identity.code_sha if work.manifest is not None else ""
     began = time.monotonic()
@@ -257,6 +267,11 @@ async def _build(work: _Work) -> AsyncGenerator[Event, None]:
 async def _steps(work: _Work, building: Building) -> AsyncGenerator[Event, None]:
     yield Progress(stage="prepare", label="writing files")
     await in_thread(building.files)
+    if building.repaired:
+        shown = ", ".join(clean(path, 60) for path in building.repaired[:5])
+        yield Notice(
+            text=f"Files of the current version were changed and are written afresh: {shown}", warning=True
+        )
     if building.inputs.env or work.record.environment == "managed":
         yield Progress(stage="prepare", label="packages")
         done = await in_thread(

@@ -22,7 +22,7 @@ from nedura.update.git import Git
 from nedura.update.interpreter import Interpreter
 from nedura.update.tree_rules import Entry, check_entries, check_link, left_out, needs_lfs, parse_listing
 
-__all__ = ["Base", "Files", "compile_tree", "hash_files", "list_tree", "materialise"]
+__all__ = ["Base", "Files", "compile_tree", "hash_files", "list_tree", "materialise", "rewrite"]
 
 Files = dict[str, tuple[str, str]]
 """path -> (git mode, blob id)."""
@@ -153,6 +153,17 @@ def _check_out(git: Git, tree: str, paths: Sequence[str], folder: Path, scratch:
     finally:
         for leftover in (index, index.with_name(index.name + ".lock")):
             leftover.unlink(missing_ok=True)
+
+
+def rewrite(git: Git, tree: str, entries: Sequence[Entry], folder: Path, scratch: Path) -> None:
+    """Replace files that must not be the base's: their names are removed, then written afresh.
+
+    Raises:
+        UpdateError: git or the disk refused.
+    """
+    for entry in entries:
+        Path(folder, entry.path).unlink(missing_ok=True)
+    _check_out(git, tree, [entry.path for entry in entries], folder, scratch)
 
 
 def hash_files(folder: Path, entries: Sequence[Entry]) -> dict[str, str]:

@@ -1,0 +1,98 @@
+"""The `pm` commands: what is kept, what is whole, what may go."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nedura.clock import SystemClock
+from nedura.errors import RefusedError
+from nedura.homes import process_home, root_home
+from nedura.product import NEDURA
+from nedura.update import (
+    ReceiptStore,
+    collect_garbage,
+    find_subject,
+    install_checkout,
+    pm_status,
+    pm_sync,
+)
+
+if TYPE_CHECKING:
+    from nedura.update import Subject
+    from nedura_cli.output import Output
+
+__all__ = ["convert", "gc", "status", "sync"]
+
+
+def _root() -> Path:
+    return root_home(process_home())
+
+
+def _subject() -> Subject:
+    return find_subject(_root(), NEDURA, dict(os.environ))
+
+
+def status(args: argparse.Namespace, output: Output) -> int:
+    """Show generations and environments; exit 1 when something is not whole."""
+    subject = _subject()
+    if subject.install is None:
+        raise RefusedError("There is no install here.", advice="nedura install --source DIR makes one.")
+    newest = ReceiptStore(_root()).newest() or {}
+    last = f"{newest.get('outcome', '')} {str(newest.get('finished_at') or '')[:19]}".strip()
+    found = pm_status(subject.install, subject.layout, verify=args.verify, last_update=last)
+    output.event(found)
+    return 0 if found.healthy else 1
+
+
+def sync(args: argparse.Namespace, output: Output) -> int:
+    """Make what is current whole again."""
+
+    async def run() -> None:
+        wheels = Path(args.wheels).absolute() if args.wheels else None
+        events = pm_sync(
+            _root(), NEDURA, SystemClock(), dict(os.environ), update_id=args.update_id, wheels=wheels
+        )
+        async with aclosing(events):
+            async for event in events:
+                output.event(event)
+
+    asyncio.run(run())
+    return 0
+
+
+def gc(args: argparse.Namespace, output: Output) -> int:
+    """Remove what nobody uses."""
+    subject = _subject()
+    if subject.install is None:
+        raise RefusedError("There is no install here.")
+    install = subject.install
+
+    async def run() -> bool:
+        bad = False
+        async with aclosing(collect_garbage(install, SystemClock(), dict(os.environ))) as events:
+            async for event in events:
+                output.event(event)
+                bad = bad or bool(event.errors)
+        return bad
+
+    return 1 if asyncio.run(run()) else 0
+
+
+def convert(args: argparse.Namespace, output: Output) -> int:
+    """Make a checkout install a sealed one."""
+    subject = _subject()
+    if subject.layout == "sealed" and subject.install is not None and subject.code.generation:
+        output.line("This install is sealed already.")
+        output.record({"kind": "converted", "changed": False})
+        return 0
+    if subject.checkout is None:
+        raise RefusedError("There is no git checkout to convert.")
+    output.event(
+        install_checkout(subject.checkout, _root(), environment=args.environment, report=output.event)
+    )
+    return 0

@@ -1,0 +1,85 @@
+"""What `update` may finish before it updates anything: metadata flags, the plan, the check (facts/update.md 1.3)."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+from nedura.homes import process_home, root_home
+from nedura.product import NEDURA
+
+if TYPE_CHECKING:
+    from nedura_cli.output import Output
+
+__all__ = ["update"]
+
+
+def update(args: argparse.Namespace, output: Output) -> int:
+    """Finish a preflight form, or go on to the update itself."""
+    if args.install_id:
+        return _install_id(output)
+    if args.set_channel is not None:
+        return _set_channel(args.set_channel, output)
+    if args.plan:
+        return _plan(output)
+    if args.check:
+        return _check(args, output)
+    from nedura_cli.update import update as run_update
+
+    return run_update(args, output)
+
+
+def _install_id(output: Output) -> int:
+    from nedura.errors import RefusedError
+    from nedura.update import find_subject
+
+    subject = find_subject(root_home(process_home()), NEDURA, dict(os.environ))
+    if subject.install is None:
+        raise RefusedError("There is no install here.")
+    where = str(subject.checkout or subject.install.folder)
+    output.line(f"{subject.install.install_id}  {where}")
+    output.record(
+        {
+            "kind": "install_id",
+            "install_id": subject.install.install_id,
+            "path": where,
+            "layout": subject.layout,
+        }
+    )
+    return 0
+
+
+def _set_channel(name: str, output: Output) -> int:
+    from nedura.update import set_channel
+
+    install_id = set_channel(root_home(process_home()), name, NEDURA, dict(os.environ))
+    output.line(f"Install {install_id} follows channel {name} from the next update on.")
+    output.record({"kind": "channel", "install_id": install_id, "channel": name})
+    return 0
+
+
+def _plan(output: Output) -> int:
+    from nedura import plan_update
+
+    output.event(asyncio.run(plan_update()))
+    return 0
+
+
+def _check(args: argparse.Namespace, output: Output) -> int:
+    """Exit 0 when current, behind or somebody else's; 1 when nobody could be asked."""
+    from nedura.errors import NeduraError
+    from nedura.update import check_and_remember
+
+    try:
+        result = check_and_remember(
+            root_home(process_home()), NEDURA, dict(os.environ), branch=args.branch, channel=args.channel
+        )
+    except NeduraError:
+        if args.passive:
+            return 1
+        raise
+    if not args.passive:
+        output.event(result)
+    return 0
