@@ -37,7 +37,11 @@ if TYPE_CHECKING:
     from nedura.fleet.roll import left_alone, pick_first, restart_first, restart_rest, roll
     from nedura.fleet.scope import homes_of
     from nedura.fleet.scoped import ScopedLock, lock_folder
+    from nedura.fleet.service.events import ServiceChanged, ServiceNote, ServiceRow
+    from nedura.fleet.service.real import gateway_services
     from nedura.fleet.socketpath import Bound, bind_socket, find_socket, peer_of
+    from nedura.fleet.statefile import last_exit
+    from nedura.fleet.status_events import GatewayList, GatewayListRow, GatewayStatus
     from nedura.fleet.storm import StormRule
     from nedura.fleet.supervisors.listing import Listing, list_services
     from nedura.fleet.takeover import stop_member, take_over
@@ -61,6 +65,9 @@ _EXPORTS = {
     "FleetMember": "nedura.fleet.member",
     "FleetStatus": "nedura.fleet.events",
     "Foreign": "nedura.fleet.model",
+    "GatewayList": "nedura.fleet.status_events",
+    "GatewayListRow": "nedura.fleet.status_events",
+    "GatewayStatus": "nedura.fleet.status_events",
     "LedgerEntry": "nedura.fleet.ledger",
     "LeftAlone": "nedura.fleet.restart_events",
     "Listing": "nedura.fleet.supervisors.listing",
@@ -77,7 +84,10 @@ _EXPORTS = {
     "Runtime": "nedura.fleet.model",
     "RuntimeOutcome": "nedura.fleet.matrix",
     "ScopedLock": "nedura.fleet.scoped",
+    "ServiceChanged": "nedura.fleet.service.events",
     "ServiceInfo": "nedura.fleet.model",
+    "ServiceNote": "nedura.fleet.service.events",
+    "ServiceRow": "nedura.fleet.service.events",
     "SpawnLedger": "nedura.fleet.ledger",
     "StormRule": "nedura.fleet.storm",
     "Turn": "nedura.fleet.turns",
@@ -95,8 +105,10 @@ _EXPORTS = {
     "explain_argv": "nedura.fleet.explain",
     "explain_pid": "nedura.fleet.explain",
     "find_socket": "nedura.fleet.socketpath",
+    "gateway_services": "nedura.fleet.service.real",
     "homes_of": "nedura.fleet.scope",
     "judge": "nedura.fleet.matrix",
+    "last_exit": "nedura.fleet.statefile",
     "left_alone": "nedura.fleet.roll",
     "list_services": "nedura.fleet.supervisors.listing",
     "lock_folder": "nedura.fleet.scoped",
@@ -140,6 +152,9 @@ __all__ = [
     "FleetMember",
     "FleetStatus",
     "Foreign",
+    "GatewayList",
+    "GatewayListRow",
+    "GatewayStatus",
     "LedgerEntry",
     "LeftAlone",
     "Listing",
@@ -155,7 +170,10 @@ __all__ = [
     "Runtime",
     "RuntimeOutcome",
     "ScopedLock",
+    "ServiceChanged",
     "ServiceInfo",
+    "ServiceNote",
+    "ServiceRow",
     "SpawnLedger",
     "StormRule",
     "Turn",
@@ -173,8 +191,10 @@ __all__ = [
     "explain_argv",
     "explain_pid",
     "find_socket",
+    "gateway_services",
     "homes_of",
     "judge",
+    "last_exit",
     "left_alone",
     "list_services",
     "lock_folder",

@@ -21,6 +21,7 @@ __all__ = [
     "TERMINAL_STATES",
     "StateRecord",
     "StateWriter",
+    "last_exit",
     "parse_moment",
     "parse_state",
     "read_state",
@@ -140,6 +141,12 @@ def read_state(home: Path, now: float) -> StateRecord | None:
         return parse_state(read_json(home / STATE_NAME), now)
     except StoreError:
         return None
+
+
+def last_exit(home: Path) -> str:
+    """Why the last member of a home ended, as its state file says; empty when it says nothing."""
+    record = read_state(home, 0.0)
+    return record.exit_reason if record is not None and record.state in TERMINAL_STATES else ""
 
 
 class StateWriter:
