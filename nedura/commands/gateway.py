@@ -15,6 +15,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     run = verbs.add_parser("run", help="run the gateway in this process")
     _run_flags(run, default=argparse.SUPPRESS)
     run.set_defaults(handler="nedura_cli.fleet:run")
+    _add_service_verbs(verbs)
 
 
 def _run_flags(parser: argparse.ArgumentParser, default: Any = None) -> None:
@@ -33,3 +34,44 @@ def _run_flags(parser: argparse.ArgumentParser, default: Any = None) -> None:
         default=default,
         help="answer messages with this function instead of the model",
     )
+
+
+def _add_service_verbs(verbs: argparse._SubParsersAction[Any]) -> None:
+    """The gateway as a service."""
+
+    def verb(name: str, text: str, *, scope: bool = True, everyone: bool = False) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = verbs.add_parser(name, help=text)
+        if scope:
+            parser.add_argument("--system", action="store_true", help="the machine's service, not the user's")
+        if everyone:
+            parser.add_argument(
+                "--all", action="store_true", dest="everyone", help="every profile of this install"
+            )
+        parser.add_argument("--json", action="store_true", help="machine-readable output")
+        parser.set_defaults(handler=f"nedura_cli.gateway:{name.replace('-', '_')}")
+        return parser
+
+    install = verb("install", "install (or refresh) the service of this home")
+    install.add_argument("--run-as-user", metavar="USER", default="", help="whom a --system service runs as")
+    install.add_argument(
+        "--start-now", action=argparse.BooleanOptionalAction, default=True, help="start it at once (default)"
+    )
+    install.add_argument(
+        "--start-on-login",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="start it by itself (default)",
+    )
+    verb("uninstall", "stop the service of this home and remove it")
+    verb("start", "start the service", everyone=True)
+    verb("stop", "stop the gateway: its service, or the process", everyone=True)
+    restart = verb("restart", "drain, restart and verify", everyone=True)
+    restart.add_argument(
+        "--width", type=int, default=8, metavar="N", help="how many are down at once (default 8)"
+    )
+    status = verb("status", "the service and the gateway of this home")
+    status.add_argument("--deep", action="store_true", help="look at the whole fleet")
+    listing = verb("list", "every service of this install and the version matrix", scope=False)
+    listing.set_defaults(handler="nedura_cli.gateway:list_all")
+    migrate = verb("migrate-legacy", "remove service names of old releases", scope=False)
+    migrate.add_argument("--dry-run", action="store_true", help="only name them")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.restart.scenes import SCENES
+from tests.system.restart.service_scenes import SCENES as SERVICE_SCENES
 
 ROOT = Path(__file__).resolve().parents[3]
 HARNESS = ROOT / "tests/system/real-systemd.sh"
@@ -43,3 +44,8 @@ def run_scene(module: str, name: str, *options: str, mode: str = "user") -> str:
 @pytest.mark.parametrize("name", sorted(SCENES))
 def test_under_a_real_user_manager(name: str) -> None:
     assert f"scene {name}: done" in run_scene("tests.system.restart.scenes", name)
+
+
+@pytest.mark.parametrize("name", sorted(SERVICE_SCENES))
+def test_service_verbs_under_a_real_user_manager(name: str) -> None:
+    assert f"scene {name}: done" in run_scene("tests.system.restart.service_scenes", name)

@@ -1,0 +1,1 @@
+"""The gateway as a service: names, definitions, and the verbs that install and drive them."""

@@ -1,0 +1,382 @@
+"""The service verbs: install, uninstall, start, stop, status, list, migrate-legacy. Async generators of events, like everything else.
+
+Restart is the roll of `nedura.fleet.roll` on the members of the chosen homes; a service that is installed and down is started.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+import attrs
+
+from nedura.config import read_config
+from nedura.errors import NeduraError, RefusedError, UsageError
+from nedura.fleet.claim import lock_holder
+from nedura.fleet.drain import DrainSettings
+from nedura.fleet.identity import classify
+from nedura.fleet.markers import write_marker
+from nedura.fleet.scope import home_key, same_home
+from nedura.fleet.service.definition import STANDARD_PATH, Wanted, read_unit
+from nedura.fleet.service.events import ServiceChanged, ServiceEvent, ServiceNote, ServiceRow
+from nedura.fleet.service.manager import ServiceManager, ServiceState
+from nedura.fleet.service.place import ServicePlace
+from nedura.fleet.service.rules import (
+    check_definition,
+    check_home,
+    check_owner,
+    check_place,
+    check_rights,
+    pinned_here,
+)
+from nedura.fleet.service.systemd import SystemdManager
+from nedura.fleet.takeover import stop_member
+from nedura.homes import profile_name, root_home
+from nedura.product import NEDURA, Product
+from nedura.text import clean
+
+__all__ = ["Services"]
+
+LEGACY_UNITS: Final = ("nedura.service", "hermes.service")
+"""Unit names of before the families; ours only if they start our gateway on a home of ours."""
+
+Stream = AsyncGenerator[ServiceEvent, None]
+
+
+@attrs.frozen(kw_only=True)
+class Services:
+    """The services of one install.
+
+    Attributes:
+        home: the home a verb is about.
+        place: machine and account.
+        managers: what there is to install into, the default first.
+        homes: every home of the install, for `--all` and the listing.
+        product: names.
+        environ: environment of the drain settings.
+    """
+
+    home: Path
+    place: ServicePlace
+    managers: Sequence[ServiceManager]
+    homes: Sequence[Path] = ()
+    product: Product = NEDURA
+    environ: dict[str, str] = attrs.field(factory=dict)
+
+    def check(self) -> None:
+        """Refuse to act on the home of another user.
+
+        Raises:
+            RefusedError: with the command line that has the right user.
+        """
+        check_owner(self.home, self.place)
+
+    # ---- choosing ----
+
+    async def manager(self, scope: Literal["", "user", "system"] = "") -> ServiceManager:
+        """The manager a verb works on: the named one; else the only one where this home's service is; else the first."""
+        if scope:
+            found = [
+                one
+                for one in self.managers
+                if one.scope == scope or (scope == "user" and one.scope != "system")
+            ]
+            if not found:
+                raise UsageError(f"There is no {scope} service manager here.")
+            return found[0]
+        for one in self.managers:
+            if (await one.state(one.name_for(self.home))).installed:
+                return one
+        if not self.managers:
+            raise UsageError("There is no service manager here.", advice="Run: nedura gateway run")
+        return self.managers[0]
+
+    def wanted(self, scope: str, home: Path) -> Wanted:
+        """What the definition of a home should start."""
+        root = root_home(home)
+        folders = [str(folder) for folder in (root / "bin", *self.place.path_folders) if folder.is_dir()]
+        return Wanted(
+            launcher=root / "bin" / self.product.command,
+            home=home,
+            profile=profile_name(home, root),
+            account=self.place.account,
+            path=":".join((*folders, *STANDARD_PATH)),
+            scope="system" if scope == "system" else "user",
+            settings=DrainSettings.read(read_config(home).get, self.environ, self.product),
+            product=self.product,
+        )
+
+    # ---- verbs ----
+
+    async def install(
+        self,
+        *,
+        scope: Literal["", "user", "system"] = "",
+        start: bool = True,
+        enable: bool = True,
+        run_as: str = "",
+    ) -> Stream:
+        """Write (or refresh) the definition of this home, and start it.
+
+        Args:
+            scope: user or system; empty for where it is, else user.
+            start: start it now.
+            enable: let it start by itself.
+            run_as: the user that was named for a system unit.
+
+        Raises:
+            RefusedError: a temporary home, another home's definition, a container, no launcher.
+            UsageError: too few or too many rights.
+            FleetError: the manager refuses.
+        """
+        manager = await self.manager(scope)
+        check_home(self.home, self.place)
+        check_place(manager.scope, self.place, run_as=run_as)
+        for other in self.managers:
+            if other is not manager and (await other.state(other.name_for(self.home))).installed:
+                raise RefusedError(
+                    f"This home has a {other.scope} service already.",
+                    advice="Remove that one first: nedura gateway uninstall",
+                )
+        wanted = self.wanted(manager.scope, self.home)
+        if not wanted.launcher.is_file():
+            raise RefusedError(f"There is no launcher at {wanted.launcher}.", advice="Run: nedura install")
+        name = manager.name_for(self.home)
+        state = await manager.state(name)
+        check_definition(state, self.home, "install")
+        yield await self._refresh(manager, state, wanted, enable=enable)
+        for note in await self._linger(manager):
+            yield note
+        if start and not state.pid:
+            await manager.start(name)
+            yield ServiceChanged(name=name, scope=manager.scope, change="started")
+
+    async def _refresh(
+        self, manager: ServiceManager, state: ServiceState, wanted: Wanted, *, enable: bool
+    ) -> ServiceChanged:
+        content = manager.render(wanted)
+        keys = () if state.content is None else manager.drift(state.content, content)
+        if state.content is not None and not keys and state.enabled == enable:
+            return ServiceChanged(
+                name=state.name, scope=manager.scope, change="unchanged", path=str(state.path)
+            )
+        await manager.publish(
+            state.name, content if keys or state.content is None else state.content, enable=enable
+        )
+        change: Literal["refreshed", "installed"] = "refreshed" if state.installed else "installed"
+        return ServiceChanged(
+            name=state.name, scope=manager.scope, change=change, path=str(state.path), keys=keys
+        )
+
+    async def _linger(self, manager: ServiceManager) -> tuple[ServiceNote, ...]:
+        if not isinstance(manager, SystemdManager):
+            return ()
+        reason = await manager.linger(self.place.account.name)
+        if not reason:
+            return ()
+        return (
+            ServiceNote(
+                text=f"The gateway may stop when {self.place.account.name} logs out: {reason}.",
+                advice=f"Run: sudo loginctl enable-linger {self.place.account.name}",
+            ),
+        )
+
+    async def uninstall(self, *, scope: Literal["", "user", "system"] = "") -> Stream:
+        """Stop this home's service and remove its definition.
+
+        Raises:
+            RefusedError: it pins another home.
+            UsageError: too few or too many rights.
+            FleetError: the manager refuses.
+        """
+        check_owner(self.home, self.place)
+        manager = await self.manager(scope)
+        check_rights(manager.scope, self.place)
+        state = await manager.state(manager.name_for(self.home))
+        check_definition(state, self.home, "uninstall")
+        if not state.installed:
+            yield ServiceChanged(name=state.name, scope=manager.scope, change="unchanged")
+            return
+        self._announce_stop(self.home)
+        await manager.withdraw(state.name)
+        yield ServiceChanged(name=state.name, scope=manager.scope, change="removed", path=str(state.path))
+
+    async def start(self, *, scope: Literal["", "user", "system"] = "", everyone: bool = False) -> Stream:
+        """Start this home's service, or every service of the install. A definition that is outdated is refreshed first.
+
+        Raises:
+            RefusedError: nothing is installed, or it pins another home.
+            FleetError: it did not come up (one home); with `everyone` each failure is a note and the others go on.
+        """
+        check_owner(self.home, self.place)
+        for manager, state in await self._chosen(scope, everyone, "start"):
+            if state.pid:
+                yield ServiceChanged(name=state.name, scope=manager.scope, change="unchanged")
+                continue
+            for event in await self._isolated(everyone, self._start_one(manager, state)):
+                yield event
+
+    async def _start_one(self, manager: ServiceManager, state: ServiceState) -> list[ServiceEvent]:
+        check_rights(manager.scope, self.place)
+        done: list[ServiceEvent] = []
+        if state.ours and state.home is not None:
+            event = await self._refresh(
+                manager, state, self.wanted(manager.scope, Path(state.home)), enable=state.enabled
+            )
+            done += [event] if event.change != "unchanged" else []
+        await manager.start(state.name)
+        return [*done, ServiceChanged(name=state.name, scope=manager.scope, change="started")]
+
+    async def stop(self, *, scope: Literal["", "user", "system"] = "", everyone: bool = False) -> Stream:
+        """Stop this home's gateway, or every one of the install: its service, else the process that holds the claim.
+
+        Raises:
+            RefusedError: it pins another home.
+            FleetError: it does not end (one home); with `everyone` each failure is a note and the others go on.
+        """
+        check_owner(self.home, self.place)
+        served: set[str] = set()
+        for manager, state in await self._chosen(scope, everyone, "stop", may_be_missing=True):
+            if not state.installed or not state.pid:
+                continue
+            served.add(home_key(state.home or self.home).path)
+            for event in await self._isolated(everyone, self._stop_one(manager, state)):
+                yield event
+        for home in self.homes if everyone else (self.home,):
+            if home_key(home).path not in served and await stop_member(home, product=self.product):
+                yield ServiceChanged(name=profile_name(home), scope="by hand", change="stopped")
+
+    async def _stop_one(self, manager: ServiceManager, state: ServiceState) -> list[ServiceEvent]:
+        check_rights(manager.scope, self.place)
+        self._announce_stop(Path(state.home or self.home))
+        await manager.stop(state.name)
+        return [ServiceChanged(name=state.name, scope=manager.scope, change="stopped")]
+
+    def _announce_stop(self, home: Path) -> None:
+        """Tell the member that the coming signal is meant, so that it ends with 0 and nobody starts it again.
+
+        Root leaves no file in another user's home; there the unit's own stop notice does it.
+        """
+        if home.stat().st_uid != self.place.euid:
+            return
+        holder = lock_holder(home)
+        if holder.pid is not None and holder.record is not None:
+            write_marker(
+                home, "planned-stop", pid=holder.pid, start_time=holder.record.start_time, now=time.time()
+            )
+
+    async def _isolated(self, everyone: bool, work: Awaitable[list[ServiceEvent]]) -> list[ServiceEvent]:
+        """One service's failure is its own when the verb is about every one of them."""
+        try:
+            return await work
+        except NeduraError as error:
+            if not everyone:
+                raise
+            return [ServiceNote(text=error.message, advice=error.advice)]
+
+    async def _chosen(
+        self, scope: Literal["", "user", "system"], everyone: bool, verb: str, *, may_be_missing: bool = False
+    ) -> list[tuple[ServiceManager, ServiceState]]:
+        """The services a verb is about: this home's, or every one that is pinned to a home of this install."""
+        if not everyone:
+            manager = await self.manager(scope)
+            state = await manager.state(manager.name_for(self.home))
+            check_definition(state, self.home, verb)
+            if not state.installed and not may_be_missing:
+                raise RefusedError("This home has no service.", advice="Run: nedura gateway install")
+            return [(manager, state)]
+        homes = (self.home, *self.homes)
+        found = []
+        for manager in self.managers if not scope else (await self.manager(scope),):
+            for name in manager.names():
+                state = await manager.state(name)
+                if not state.masked and any(pinned_here(state, home) for home in homes):
+                    found.append((manager, state))
+        return found
+
+    async def revive(self, *, everyone: bool = False, skip: Iterable[Path] = ()) -> Stream:
+        """Start what is installed, should run and does not: the other half of a restart."""
+        check_owner(self.home, self.place)
+        done = [home_key(home) for home in skip]
+        for manager, state in await self._chosen("", everyone, "restart", may_be_missing=True):
+            here = state.home is not None and any(same_home(home_key(state.home), key) for key in done)
+            if state.installed and not state.pid and not here:
+                for event in await self._start_one(manager, state):
+                    yield event
+
+    # ---- looking ----
+
+    async def status(self, *, scope: Literal["", "user", "system"] = "") -> Stream:
+        """This home's service as it stands, in one scope or in all."""
+        rows = 0
+        for manager in self.managers if not scope else (await self.manager(scope),):
+            for event in await self._isolated(True, self._look(manager, manager.name_for(self.home))):
+                rows += 1
+                yield event
+        if not rows:
+            scopes = " or ".join(manager.scope for manager in self.managers) or "any"
+            yield ServiceRow(name="", scope=scopes, state="not installed", home=str(self.home), enabled=True)
+
+    async def listing(self) -> Stream:
+        """Every service of our families, those of other homes named as such."""
+        for manager in self.managers:
+            for name in manager.names():
+                for event in await self._isolated(True, self._look(manager, name)):
+                    yield event
+
+    async def _look(self, manager: ServiceManager, name: str) -> list[ServiceEvent]:
+        state = await manager.state(name)
+        return [self._row(manager, state)] if state.installed or state.masked else []
+
+    def _row(self, manager: ServiceManager, state: ServiceState) -> ServiceRow:
+        ours = any(pinned_here(state, home) for home in (self.home, *self.homes))
+        outdated: tuple[str, ...] = ()
+        if ours and state.ours and state.content is not None and state.home is not None:
+            outdated = manager.drift(
+                state.content, manager.render(self.wanted(manager.scope, Path(state.home)))
+            )
+        return ServiceRow(
+            name=state.name, scope=manager.scope, state="masked" if state.masked else state.active, pid=state.pid,
+            home=state.home or "", ours=ours, enabled=state.enabled, outdated=outdated, reason=state.reason,
+            path=str(state.path),
+        )  # fmt: skip
+
+    # ---- legacy ----
+
+    async def migrate_legacy(self, *, dry_run: bool = False) -> Stream:
+        """Remove unit names of before the families, if they start our gateway on a home of ours.
+
+        Args:
+            dry_run: only name them.
+        """
+        found = False
+        for manager in self.managers:
+            if not isinstance(manager, SystemdManager):
+                continue
+            for name in LEGACY_UNITS:
+                state = await manager.state(name)
+                if not state.installed or state.content is None:
+                    continue
+                reason = self._why_not_legacy(state)
+                if reason:
+                    yield ServiceNote(text=f"{name} ({manager.scope}) was left alone: {reason}.")
+                    continue
+                found = True
+                if not dry_run:
+                    check_rights(manager.scope, self.place)
+                    await manager.withdraw(name)
+                change: Literal["would_remove", "removed"] = "would_remove" if dry_run else "removed"
+                yield ServiceChanged(name=name, scope=manager.scope, change=change, path=str(state.path))
+        if not found:
+            yield ServiceNote(text="There is no legacy service of this install.")
+
+    def _why_not_legacy(self, state: ServiceState) -> str:
+        lines = read_unit((state.content or b"").decode("utf-8", "replace")).get("Service.ExecStart", ())
+        argv = lines[-1].lstrip("-@:+!").replace('"', "").split() if lines else []
+        if not classify(argv, product=self.product).gateway_run:
+            return "it does not start this gateway"
+        if not any(pinned_here(state, home) for home in (self.home, *self.homes)):
+            return f"it belongs to another home ({clean(state.home, 200) or 'unknown'})"
+        return ""

@@ -1,0 +1,110 @@
+"""The gateway as a service: `nedura gateway install | uninstall | start | stop | restart | status | list | migrate-legacy`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, Literal
+
+from nedura.fleet import MemberFailed, collect, left_alone, list_services, restart_rest
+from nedura.fleet import gateway_services as services_of
+from nedura.homes import process_home, root_home
+from nedura.wire import Event
+from nedura_cli.fleet import expected_identity, survey
+from nedura_cli.output import Output
+
+__all__ = ["install", "list_all", "migrate_legacy", "restart", "start", "status", "stop", "uninstall"]
+
+Scope = Literal["", "user", "system"]
+
+
+def _scope(args: argparse.Namespace) -> Scope:
+    return "system" if args.system else ""
+
+
+async def _show(stream: AsyncGenerator[Any, None], output: Output) -> list[Event]:
+    seen = []
+    async with aclosing(stream) as events:
+        async for event in events:
+            output.event(event)
+            seen.append(event)
+    return seen
+
+
+def _run(stream: AsyncGenerator[Any, None], output: Output) -> int:
+    """Show a verb's events. A note instead of a change means that something is left to do: exit 1."""
+    seen = asyncio.run(_show(stream, output))
+    return 1 if seen and all(event.kind == "service_note" for event in seen) else 0
+
+
+def install(args: argparse.Namespace, output: Output) -> int:
+    """`nedura gateway install`."""
+    services = services_of(process_home(), run_as=args.run_as_user)
+    stream = services.install(
+        scope=_scope(args), start=args.start_now, enable=args.start_on_login, run_as=args.run_as_user
+    )
+    return _run(stream, output)
+
+
+def uninstall(args: argparse.Namespace, output: Output) -> int:
+    """`nedura gateway uninstall`."""
+    return _run(services_of(process_home()).uninstall(scope=_scope(args)), output)
+
+
+def start(args: argparse.Namespace, output: Output) -> int:
+    """`nedura gateway start`."""
+    return _run(services_of(process_home()).start(scope=_scope(args), everyone=args.everyone), output)
+
+
+def stop(args: argparse.Namespace, output: Output) -> int:
+    """`nedura gateway stop`."""
+    return _run(services_of(process_home()).stop(scope=_scope(args), everyone=args.everyone), output)
+
+
+def restart(args: argparse.Namespace, output: Output) -> int:
+    """`nedura gateway restart`: drain, start, verify; what is installed and down is started. Exit 1 when a member is not verified."""
+    return asyncio.run(_restart(args, output))
+
+
+async def _restart(args: argparse.Namespace, output: Output) -> int:
+    home = process_home()
+    services = services_of(home)
+    services.check()
+    listing = await list_services()
+    fleet = await collect(root_home(home), extra_homes=(home,), services=listing.services)
+    for event in left_alone(fleet.foreign):
+        output.event(event)
+    members = [one for one in fleet.runtimes if one.kind == "gateway" and (args.everyone or one.home == home)]
+    seen = await _show(restart_rest(members, expected_identity(), width=args.width), output)
+    running = [one.home for one in members]
+    seen += await _show(services.revive(everyone=args.everyone, skip=running), output)
+    if not seen:
+        output.line(
+            "No gateway runs and none is installed. Run: nedura gateway install, or: nedura gateway run"
+        )
+    failed = any(isinstance(event, MemberFailed) for event in seen)
+    return 1 if failed or not seen else 0
+
+
+def status(args: argparse.Namespace, output: Output) -> int:
+    """`nedura gateway status`: exit 0 always; looking is not failing."""
+    asyncio.run(_show(services_of(process_home()).status(scope=_scope(args)), output))
+    if args.deep:
+        output.event(survey())
+    return 0
+
+
+def list_all(args: argparse.Namespace, output: Output) -> int:
+    """`nedura gateway list`."""
+    del args
+    asyncio.run(_show(services_of(process_home()).listing(), output))
+    output.event(survey())
+    return 0
+
+
+def migrate_legacy(args: argparse.Namespace, output: Output) -> int:
+    """`nedura gateway migrate-legacy`."""
+    asyncio.run(_show(services_of(process_home()).migrate_legacy(dry_run=args.dry_run), output))
+    return 0
