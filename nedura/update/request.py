@@ -13,7 +13,7 @@ import attrs
 
 from nedura.errors import RecordCorrupt
 from nedura.installs import CodeIdentity
-from nedura.product import Product
+from nedura.product import NEDURA, Product
 from nedura.update.receipt import is_finished
 
 __all__ = ["SCHEMA", "CompletionRequest", "CompletionResult", "judge"]
@@ -102,7 +102,13 @@ class CompletionRequest:
             raise RecordCorrupt("The completion request lacks something.") from error
 
     def product_object(self) -> Product:
-        """The product as an object; fields that this version does not know are left out."""
+        """The product as an object; fields that this version does not know are left out.
+
+        Of our own product the new code knows better than the old side, all but how the host manages packages.
+        """
+        if self.product.get("name", NEDURA.name) == NEDURA.name:
+            given = self.product.get("environment", NEDURA.environment)
+            return attrs.evolve(NEDURA, environment="none" if given == "none" else "managed")
         from cattrs import structure
 
         return structure(dict(self.product), Product)
