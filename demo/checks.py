@@ -87,7 +87,9 @@ def check_receipt(world: World, run_id: str) -> Path:
         DemoError: it does not.
     """
     folder = world.home / "logs" / "update_receipts"
-    named = [path for path in sorted(folder.glob("*.json")) if path.name != "latest.json" and run_id in path.name]
+    named = [
+        path for path in sorted(folder.glob("*.json")) if path.name != "latest.json" and run_id in path.name
+    ]
     hold(len(named) == 1, f"one receipt of run {run_id} lies in {folder}")
     receipt = read_json(named[0], 8 << 20)
     hold(receipt.get("outcome") == "success", f"the receipt says success, not {receipt.get('outcome')}")

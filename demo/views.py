@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import Protocol
+from typing import Final, Protocol
 
 from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.live import Live
@@ -15,11 +15,17 @@ from rich.text import Text
 
 from demo.events import DemoFinished, DemoStep, Fact
 from demo.steps import STEPS
+from nedura.fleet import FleetMatrix
 from nedura.signin import Code
 from nedura.wire import Event
+from nedura_cli.look import Look, find_look
 from nedura_cli.output import Output
+from nedura_cli.update_view import UpdatePicture, matrix_table
 
 __all__ = ["LiveView", "PlainView", "View", "WireView", "choose"]
+
+UPDATES: Final = (5, 6)
+"""Steps that show an update."""
 
 
 def lines_of(event: Event) -> list[str]:
@@ -75,13 +81,16 @@ class PlainView:
 class LiveView:
     """A redrawn picture: the seven steps, the newest lines of the running one, and what was found true."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, look: Look, console: Console) -> None:
+        self._look = look
         self._steps: dict[int, DemoStep] = {}
         self._started: dict[int, float] = {}
         self._lines: deque[str] = deque(maxlen=9)
         self._facts: dict[int, list[str]] = {}
         self._last: DemoFinished | None = None
         self._running = 0
+        self._update: UpdatePicture | None = None
+        self._matrix: FleetMatrix | None = None
         self._spinner = Spinner("dots")
         self._live = Live(self, console=console, refresh_per_second=8, transient=False)
         self._live.start()
@@ -93,11 +102,16 @@ class LiveView:
                 self._steps[event.number] = event
                 self._started.setdefault(event.number, time.monotonic())
                 self._running = event.number if event.state == "started" else 0
+                self._update = UpdatePicture(self._look) if self._running in UPDATES else None
                 self._lines.clear()
             case DemoFinished():
                 self._last = event
             case Fact():
                 self._facts.setdefault(self._running, []).append(event.text)
+            case FleetMatrix():
+                self._matrix = event
+            case _ if self._update is not None:
+                self._update.show(event)
             case _:
                 self._lines.extend(lines_of(event))
 
@@ -108,20 +122,29 @@ class LiveView:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw it."""
         yield Text("nedura demo", style="bold")
-        yield self._table()
-        if self._running and self._lines:
+        yield self._table(min(options.max_width, 100))
+        if self._update is not None:
+            self._update.reserved = 3 + len(STEPS) + sum(map(len, self._facts.values()))
+            yield Text("")
+            yield self._update
+        elif self._running and self._lines:
             lines = Group(
                 *(Text(line, overflow="ellipsis", no_wrap="://" not in line) for line in self._lines)
             )
             yield Panel(
                 lines, border_style="dim", title=Text(self._steps[self._running].title), title_align="left"
             )
+        if self._last is not None and self._matrix is not None:
+            yield Text("")
+            yield matrix_table(self._look, self._matrix, options.max_width)
+            yield Text("")
         if self._last is not None:
             style = "bold green" if self._last.ok else "bold red"
             yield Text(self._last.copy_terminal.strip(), style=style)
 
-    def _table(self) -> Table:
+    def _table(self, width: int) -> Table:
         table = Table.grid(padding=(0, 1))
+        table.width = width
         table.add_column(width=2)
         table.add_column(ratio=1)
         table.add_column(justify="right")
@@ -152,4 +175,7 @@ def choose(output: Output) -> View:
     """The view that fits where stdout leads."""
     if output.as_json:
         return WireView(output)
-    return LiveView(Console(file=output.stdout)) if output.interactive else PlainView(output)
+    if not output.interactive:
+        return PlainView(output)
+    look = find_look(output.stdout)
+    return LiveView(look, look.console(output.stdout))

@@ -16,6 +16,7 @@ import psutil
 
 from demo.errors import DemoError
 from demo.events import Fact
+from nedura.update import known_kinds
 from nedura.wire import Event, from_wire
 
 __all__ = ["Finished", "World"]
@@ -141,7 +142,7 @@ class World:
                     record = _record(line)
                     records.append(record)
                     if show:
-                        self.tell(from_wire(record, {}))
+                        self.tell(from_wire(record, known_kinds()))
                     if on_record is not None:
                         on_record(record)
                 code = await process.wait()

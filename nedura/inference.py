@@ -106,6 +106,7 @@ def stream_reply(
     messages: Sequence[Mapping[str, str]],
     *,
     model: str | None = None,
+    reasoning: str = "",
     transport: Any = None,
     product: Product = NEDURA,
 ) -> AsyncGenerator[str, None]:
@@ -115,6 +116,7 @@ def stream_reply(
         home: whose config and account count.
         messages: `{"role", "content"}` in order, the new one last.
         model: model id that wins over the config's.
+        reasoning: reasoning effort; empty leaves it to the model.
         transport: the HTTP client's transport, for tests.
         product: names and default addresses.
 
@@ -124,13 +126,14 @@ def stream_reply(
         PortalError: the model's host refused.
         Unreachable: it did not answer.
     """
+    extra = {"reasoning_effort": reasoning} if reasoning else {}
 
     async def job(report: Report[str]) -> None:
         store = AccountStore(home, product=product)
         await refresh_account(store, product=product)
         route = resolve_route(home, model=model, product=product)
         try:
-            await _read_reply(route, messages, transport, product, report)
+            await _read_reply(route, messages, extra, transport, product, report)
         except PortalError as error:
             if error.status != 401:
                 raise
@@ -139,7 +142,7 @@ def stream_reply(
             again = resolve_route(home, model=model, product=product)
             if again.token == route.token:
                 raise
-            await _read_reply(again, messages, transport, product, report)
+            await _read_reply(again, messages, extra, transport, product, report)
 
     return stream([job])
 
@@ -147,11 +150,17 @@ def stream_reply(
 async def _read_reply(
     route: Route,
     messages: Sequence[Mapping[str, str]],
+    extra: Mapping[str, str],
     transport: Any,
     product: Product,
     report: Report[str],
 ) -> None:
-    body = {"model": route.model, "messages": [dict(message) for message in messages], "stream": True}
+    body = {
+        "model": route.model,
+        "messages": [dict(message) for message in messages],
+        "stream": True,
+        **extra,
+    }
     headers = {"accept": "text/event-stream", "user-agent": user_agent(product.user_agent, "gateway")}
     trust = resolve_trust(stored=route.tls)
     async with (

@@ -37,9 +37,9 @@ _ASCII: Final = str.maketrans(
 )  # fmt: skip
 
 
-def harmless(text: str) -> str:
+def harmless(text: str, limit: int = 4000) -> str:
     """Text with every control, escape and direction character as a blank; the second net behind `clean`, which also collapses blanks."""
-    return "".join(char if char.isprintable() else " " for char in text[:4000])
+    return "".join(char if char.isprintable() else " " for char in text[:limit])
 
 
 @attrs.frozen

@@ -99,17 +99,32 @@ def _dispatch(argv: list[str]) -> int:
         plain=args.plain or os.environ.get("ACCESSIBLE") == "1",
         debug=args.debug,
     )
+    _set_up_logging(args)
     if args.version:
         return _load("nedura_cli.version:show")(args, output)
     handler = getattr(args, "handler", None)
     if handler is None and args.command is not None:
         _group_help(parser, argv)
         return 2
-    if handler is None:
+    if handler is None and args.oneshot is None and not sys.stdin.isatty():
         parser.print_help()
         return 0
+    if handler is None:
+        _settle("shell", output)
+        return _load("nedura_cli.shell.start:shell")(args, output)
     _settle(args.command, output)
     return _load(handler)(args, output)
+
+
+def _set_up_logging(args: argparse.Namespace) -> None:
+    """What the logic layer logs is told by its events too; on stderr it would only break what is drawn. `--debug` shows it."""
+    import logging
+
+    handler = logging.StreamHandler() if args.debug else logging.NullHandler()
+    logging.getLogger("nedura").addHandler(handler)
+    logging.getLogger("asyncio").addHandler(handler)
+    if not args.debug:
+        logging.lastResort = None
 
 
 def _settle(command: str | None, output: Output) -> None:

@@ -13,6 +13,7 @@ from nedura import update as run_update
 from nedura.homes import process_home, root_home
 from nedura.update import ReceiptStore, UpdateFinished, UpdateOptions, action_marker
 from nedura_cli.output import Output
+from nedura_cli.update_view import UpdateView, choose_view
 
 __all__ = ["logs", "update"]
 
@@ -58,13 +59,26 @@ async def _run(options: UpdateOptions, output: Output) -> UpdateFinished:
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     finished: UpdateFinished | None = None
-    async with aclosing(run_update(options=options)) as events:
-        async for event in events:
-            output.event(event)
-            if isinstance(event, UpdateFinished):
-                finished = event
+    view = choose_view(output)
+    ticker = asyncio.create_task(_tick(view))
+    try:
+        async with aclosing(run_update(options=options)) as events:
+            async for event in events:
+                view.show(event)
+                if isinstance(event, UpdateFinished):
+                    finished = event
+    finally:
+        ticker.cancel()
+        view.close()
     assert finished is not None, "an update always ends with UpdateFinished"
     return finished
+
+
+async def _tick(view: UpdateView) -> None:
+    """Let the view speak up when nothing happens."""
+    while True:
+        await asyncio.sleep(0.25)
+        view.tick()
 
 
 def _close(finished: UpdateFinished, output: Output) -> int:

@@ -1,0 +1,318 @@
+"""The shell on a terminal: prompt, panel and status bar below, everything that was said above in the terminal's own scrollback."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import Any, Final
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.input import Input
+from prompt_toolkit.layout import (
+    BufferControl,
+    ConditionalContainer,
+    FormattedTextControl,
+    HSplit,
+    Layout,
+    Window,
+)
+from prompt_toolkit.layout.dimension import Dimension
+from prompt_toolkit.layout.menus import CompletionsMenu
+from prompt_toolkit.layout.processors import BeforeInput
+from prompt_toolkit.output import Output as TerminalOutput
+from rich.console import RenderableType
+from rich.text import Text
+
+from nedura.errors import NeduraError
+from nedura.signin import SignInState
+from nedura_cli.elements import StatusFacts, banner, status_parts
+from nedura_cli.look import Look, harmless
+from nedura_cli.shell.complete import SlashCompleter
+from nedura_cli.shell.history import LineHistory
+from nedura_cli.shell.keys import make_keys
+from nedura_cli.shell.login import LoginPanel, settled_model
+from nedura_cli.shell.session import Session, facts_for
+from nedura_cli.shell.slash import parse
+from nedura_cli.shell.styles import depth_of, style_of
+from nedura_cli.shell.talk import Turn
+
+__all__ = ["Shell"]
+
+REFRESH: Final = 5.0
+"""Seconds between two looks at account, model and gateway."""
+
+States = AsyncGenerator[SignInState, None]
+
+
+class Shell:
+    """One interactive shell.
+
+    Args:
+        session: what it works on.
+        source: where keys come from; default the terminal.
+        target: where it draws; default the terminal.
+    """
+
+    def __init__(
+        self, session: Session, source: Input | None = None, target: TerminalOutput | None = None
+    ) -> None:
+        self.session = session
+        self.panel: LoginPanel | None = None
+        self.turn: Turn | None = None
+        self._answering: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._facts = StatusFacts(profile=session.profile)
+        self.buffer = Buffer(
+            completer=SlashCompleter(
+                {"profiles": session.profiles, "skins": session.skins, "models": session.models}
+            ),
+            complete_while_typing=Condition(lambda: self.buffer.text.startswith("/")),
+            history=LineHistory(session.home),
+            multiline=True,
+        )
+        self.app: Application[None] = Application(
+            layout=self._layout(),
+            key_bindings=make_keys(self),
+            style=style_of(session.look),
+            color_depth=depth_of(session.look),
+            input=source,
+            output=target,
+            mouse_support=False,
+            refresh_interval=0.4,
+            erase_when_done=True,
+        )
+
+    # --- what it looks like
+
+    def _layout(self) -> Layout:
+        panel = Window(
+            FormattedTextControl(self._panel), dont_extend_height=True, wrap_lines=False, style="class:panel"
+        )
+        tail = Window(FormattedTextControl(self._tail), dont_extend_height=True, wrap_lines=True)
+        field = Window(
+            BufferControl(self.buffer, input_processors=[BeforeInput(self._prompt)]),
+            height=Dimension(min=1, max=8),
+            dont_extend_height=True,
+            wrap_lines=True,
+        )
+        rule = self.session.look.fit("─")
+        return Layout(
+            HSplit(
+                [
+                    ConditionalContainer(panel, Condition(lambda: self.panel is not None)),
+                    ConditionalContainer(tail, Condition(lambda: self.turn is not None)),
+                    Window(char="-" if rule == "?" else rule, height=1, style="class:rule"),
+                    field,
+                    CompletionsMenu(max_height=6),
+                    Window(FormattedTextControl(self._status), height=1, style="class:status"),
+                ]
+            ),
+            focused_element=field,
+        )
+
+    def _prompt(self) -> StyleAndTextTuples:
+        look = self.session.look
+        return [("class:prompt", look.fit(look.skin.branding.prompt_symbol) + " ")]
+
+    def _size(self) -> tuple[int, int]:
+        size = self.app.output.get_size()
+        return size.columns, size.rows
+
+    def _panel(self) -> StyleAndTextTuples:
+        if self.panel is None:
+            return []
+        columns, rows = self._size()
+        head, *rest = self.panel.lines(columns, rows - 4)
+        fit = self.session.look.fit
+        shown: StyleAndTextTuples = [("class:panel.head", fit(head))]
+        shown += [
+            ("class:panel.hint" if line is rest[-1] else "class:panel", "\n" + fit(line)) for line in rest
+        ]
+        return shown
+
+    def _tail(self) -> StyleAndTextTuples:
+        if self.turn is None:
+            return []
+        fit = self.session.look.fit
+        shown: StyleAndTextTuples = []
+        if self.turn.tail:
+            shown.append(("class:tail", fit(harmless(self.turn.tail)) + "\n"))
+        shown.append(("class:wait", fit(self.turn.waiting())))
+        return shown
+
+    def _status(self) -> StyleAndTextTuples:
+        look = self.session.look
+        shown: StyleAndTextTuples = []
+        for key, text in status_parts(look, self._facts, self._size()[0]):
+            shown += [("class:status_bar_dim", look.fit("│"))] if shown else []
+            shown.append((f"class:{key}", f" {text} "))
+        return shown
+
+    # --- what a session needs (Face)
+
+    def say(self, text: str, key: str = "banner_text") -> None:
+        """Print a line above the prompt; long ones are left to the terminal, so that a link stays whole."""
+        self.show(self.session.look.text(text, key), wrap=False)
+
+    def show(self, what: RenderableType, *, wrap: bool = True) -> None:
+        """Print something above the prompt."""
+        stream = io.StringIO()
+        columns, _ = self._size()
+        console = self.session.look.console(stream, width=columns)
+        console.print(what, soft_wrap=not wrap)
+        self._above(stream.getvalue())
+
+    def _above(self, text: str) -> None:
+        """Write above the prompt without leaving raw mode: keys that are typed meanwhile are not lost."""
+        app = self.app
+        if not app.is_running:
+            app.output.write_raw(text)
+            app.output.flush()
+            return
+        app.renderer.erase(leave_alternate_screen=False)
+        app.output.write_raw(text.replace("\n", "\r\n"))
+        app.output.flush()
+        app.renderer.request_absolute_cursor_position()
+        app._redraw()
+
+    def relook(self, look: Look) -> None:
+        """Draw everything in another skin from now on."""
+        self.session.look = look
+        self.app.style = style_of(look)
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Draw again soon."""
+        self.app.invalidate()
+
+    async def login(self, make: Callable[[Callable[[], bool]], States]) -> None:
+        """Run a sign-in beside the prompt, or show the running one again."""
+        if self.panel is not None:
+            self.say("A sign-in is running already.")
+            self.panel.show_code()
+            return
+        self.panel = LoginPanel(make, self.say, self.redraw, self._escape)
+        try:
+            last = await self.panel.run()
+        finally:
+            self.panel = None
+            self.redraw()
+        if settled_model(last) and self.session.model == "nous/welcome":
+            self.session.model = ""
+        self._look_around()
+
+    def _escape(self, sequence: str) -> None:
+        self.app.output.write_raw(sequence)
+        self.app.output.flush()
+
+    async def answer(self, text: str) -> None:
+        """Stream an answer; a second message waits until the first is answered or stopped."""
+        if self.turn is not None:
+            self.say("An answer is on its way; Ctrl-C stops it.", "ui_warn")
+            return
+        look, session = self.session.look, self.session
+        self.turn = turn = Turn(look, self.say, lambda line: self.say(line, "banner_dim"), self.redraw)
+        self._answering = asyncio.current_task()
+        self.say(look.skin.branding.response_label.strip(), "response_border")
+        try:
+            whole = await turn.run(
+                session.stream, session.home, session.talk.asked(text), **session.route_options()
+            )
+            session.talk.answered(text, whole)
+        except asyncio.CancelledError:
+            turn.cut()
+            self.say("Stopped.", "ui_warn")
+        except NeduraError as error:
+            turn.cut()
+            self.say(error.diagnostics(), "ui_error")
+        finally:
+            self.turn, self._answering = None, None
+            self.redraw()
+
+    def leave(self) -> None:
+        """End the shell."""
+        if self.app.is_running:
+            self.app.exit()
+
+    # --- keys
+
+    def submit(self) -> None:
+        """Enter: send what is typed, or act on the panel when nothing is."""
+        text = self.buffer.text
+        if not text.strip():
+            if self.panel is not None:
+                self.panel.key("enter")
+            return
+        self.buffer.append_to_history()
+        self.buffer.reset()
+        self.say(f"{self.session.look.skin.branding.prompt_symbol} {text}", "banner_dim")
+        self.start(self.session.run(parse(text), self))
+
+    def interrupt(self) -> None:
+        """Ctrl-C: the innermost thing that can be stopped."""
+        if self.panel is not None:
+            self.panel.key("escape")
+        elif self._answering is not None:
+            self._answering.cancel()
+        elif self.buffer.text:
+            self.buffer.reset()
+        else:
+            self.say("Ctrl-D or /quit leaves.", "banner_dim")
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something beside the prompt."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:  # the border of a command: the shell goes on
+            self.say(f"Unexpected {type(error).__name__}: {harmless(str(error), 200)}", "ui_error")
+        self.redraw()
+
+    # --- life
+
+    def _look_around(self) -> None:
+        self.start(self._read_facts())
+
+    async def _read_facts(self) -> None:
+        self._facts = await asyncio.to_thread(facts_for, self.session)
+        self.redraw()
+
+    async def _watch(self) -> None:
+        while True:
+            await self._read_facts()
+            await asyncio.sleep(REFRESH)
+
+    async def run(self) -> int:
+        """Run until it is left."""
+        self._facts = await asyncio.to_thread(facts_for, self.session)
+        columns, _ = self._size()
+        self.show(banner(self.session.look, self._facts, columns))
+        for warning in self.session.look.skin.warnings:
+            self.say(f"{warning}.", "ui_warn")
+        watch = asyncio.create_task(self._watch())
+        try:
+            await self.app.run_async()
+        finally:
+            await self._stop(watch)
+        if self.session.updating is not None:
+            self.show(Text("The update goes on; see: nedura logs update"))
+        self.say(self.session.look.skin.branding.goodbye)
+        return 0
+
+    async def _stop(self, *more: asyncio.Task[None]) -> None:
+        if self.panel is not None:
+            self.panel.key("escape")
+        tasks = [*self._tasks, *more]
+        for task in tasks:
+            task.cancel()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 3)

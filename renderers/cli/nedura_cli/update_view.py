@@ -1,0 +1,306 @@
+"""The live view of an update: stages with elapsed time, drains that count down, the matrix, what is owed. All words are the events' own."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import attrs
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from nedura.fleet import DrainWaiting, FleetMatrix, MemberFailed, MemberRestarted, RestartWaiting
+from nedura.update import (
+    FollowUp,
+    Progress,
+    StageFinished,
+    StageStarted,
+    UpdateFinished,
+    UpdateStarted,
+    UserAction,
+)
+from nedura.wire import Event
+from nedura_cli.look import Look, find_look
+from nedura_cli.output import Output
+
+__all__ = ["LiveUpdate", "PlainUpdate", "UpdatePicture", "UpdateView", "choose_view"]
+
+DETAILS: Final = 6
+QUIET_TERMINAL: Final = 2.0
+QUIET_PLAIN: Final = 30.0
+"""Seconds without a line after which a view says that it goes on: on a terminal, and for screen readers and logs."""
+
+
+class UpdateView(Protocol):
+    """Shows an update."""
+
+    def show(self, event: Event) -> None:
+        """Show one event."""
+        ...
+
+    def tick(self) -> None:
+        """Called a few times a second: say something if it was quiet for too long."""
+        ...
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        ...
+
+
+@attrs.define
+class _Stage:
+    """One line of the list."""
+
+    name: str
+    words: str
+    started: float
+    seconds: float = 0.0
+    outcome: str = ""
+    reason: str = ""
+
+
+class PlainUpdate:
+    """Append-only lines, and a heartbeat when nothing happens."""
+
+    def __init__(self, output: Output, quiet: float, now: Callable[[], float] = time.monotonic) -> None:
+        self._output = output
+        self._quiet = quiet
+        self._now = now
+        self._spoke = self._began = now()
+        self._stage = ""
+
+    def show(self, event: Event) -> None:
+        """Print its terminal copy."""
+        if isinstance(event, StageStarted):
+            self._stage, self._began = event.copy.rstrip("."), self._now()
+        if event.copy_terminal or self._output.as_json:
+            self._output.event(event)
+            self._spoke = self._now()
+
+    def tick(self) -> None:
+        """A heartbeat line after a quiet while; never under `--json`."""
+        now = self._now()
+        if now - self._spoke < self._quiet or self._output.as_json or not self._stage:
+            return
+        self._spoke = now
+        self._output.line(f"  ... {self._stage}, {now - self._began:.0f} s")
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+class UpdatePicture:
+    """What has happened so far, as something that rich can draw at any moment.
+
+    Attributes:
+        reserved: rows of the terminal that others draw on.
+    """
+
+    def __init__(self, look: Look, now: Callable[[], float] = time.monotonic) -> None:
+        self.reserved = 0
+        self._look = look
+        self._now = now
+        self._title = "Updating"
+        self._stages: list[_Stage] = []
+        self._details: deque[str] = deque(maxlen=DETAILS)
+        self._waits: dict[str, tuple[DrainWaiting | RestartWaiting, float]] = {}
+        self._progress: Progress | None = None
+        self._matrix: FleetMatrix | None = None
+        self._owed: list[FollowUp | UserAction] = []
+        self._last: UpdateFinished | None = None
+        self._faces = look.faces(thinking=True)
+        self._face, self._turned = next(self._faces), 0.0
+
+    def show(self, event: Event) -> None:
+        """Take an event into the picture."""
+        match event:
+            case UpdateStarted():
+                self._title = event.copy_terminal
+            case StageStarted():
+                words = event.copy.rstrip(".")
+                self._stages.append(_Stage(event.stage, words, self._now()))
+                self._details.clear()
+                self._progress = None
+            case StageFinished():
+                self._finish(event)
+            case Progress():
+                self._progress = event
+            case DrainWaiting() | RestartWaiting():
+                self._waits[event.profile] = (event, self._now())
+            case FleetMatrix():
+                self._matrix = event
+            case FollowUp() | UserAction():
+                self._owed.append(event)
+            case UpdateFinished():
+                self._last = event
+                self._waits.clear()
+            case _:
+                self._note(event)
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, (MemberRestarted, MemberFailed)):
+            self._waits.pop(event.profile, None)
+        self._details.extend(line.strip() for line in event.copy_terminal.split("\n") if line.strip())
+
+    def _finish(self, event: StageFinished) -> None:
+        for stage in reversed(self._stages):
+            if stage.name == event.stage and not stage.outcome:
+                stage.outcome, stage.reason = event.outcome, event.reason
+                stage.seconds = event.seconds or self._now() - stage.started
+                return
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw it; never higher than the terminal."""
+        height = console.size.height - self.reserved
+        fixed: list[RenderableType] = [
+            self._look.text(self._title, "banner_title", bold=True),
+            self._list(options.max_width),
+        ]
+        tail = self._tail(options.max_width)
+        room = height - 3 - len(self._stages) - sum(_height(part) for part in tail)
+        yield Group(*fixed, *self._now_running(max(0, room)), *tail)
+
+    def _list(self, width: int) -> Table:
+        table = Table.grid(padding=(0, 1), expand=False)
+        table.width = min(width, 76)
+        table.add_column(width=2, no_wrap=True)
+        table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+        table.add_column(justify="right", no_wrap=True)
+        for stage in tuple(self._stages):
+            seconds = stage.seconds if stage.outcome else self._now() - stage.started
+            words = f"{stage.words}: {stage.reason}" if stage.reason else stage.words
+            key = "banner_text" if stage.outcome != "failed" else "ui_error"
+            table.add_row(
+                self._mark(stage),
+                self._look.text(words, key),
+                self._look.text(f"{seconds:.1f} s", "banner_dim"),
+            )
+        return table
+
+    def _mark(self, stage: _Stage) -> Text:
+        mark, key = {
+            "": ("→", "ui_accent"),
+            "success": ("✓", "ui_ok"),
+            "failed": ("✗", "ui_error"),
+            "skipped": ("↷", "banner_dim"),
+        }[stage.outcome]
+        return self._look.text(mark, key, bold=True)
+
+    def _now_running(self, room: int) -> list[RenderableType]:
+        """Waits first, then progress, then the newest details: what fits."""
+        if self._last is not None:
+            return []
+        parts: list[RenderableType] = [self._wait(*pair) for pair in tuple(self._waits.values())]
+        if self._progress is not None:
+            parts.append(self._bar(self._progress))
+        details = [self._look.text(f"   {line}", "banner_dim") for line in tuple(self._details)]
+        space = max(0, room - len(parts) - 1)
+        parts = [*(details[-space:] if space else []), *parts][-room:] if room else []
+        for part in parts:
+            if isinstance(part, Text):
+                part.no_wrap, part.overflow = True, "ellipsis"
+        return [*parts, self._alive()] if room else parts
+
+    def _wait(self, event: DrainWaiting | RestartWaiting, seen: float) -> Text:
+        """One gateway that is waited for, counting on between two events."""
+        elapsed = event.elapsed + self._now() - seen
+        left = (
+            f", at most {event.limit - elapsed:.0f} s more"
+            if isinstance(event, DrainWaiting) and event.limit
+            else ""
+        )
+        line = f"   {event.profile}: waiting for {event.waiting_for or 'its process'}, {elapsed:.0f} s{left}"
+        return self._look.text(line, "ui_warn")
+
+    def _bar(self, progress: Progress) -> RenderableType:
+        row = Table.grid(padding=(0, 1))
+        row.add_column(no_wrap=True)
+        row.add_column(width=24)
+        style = self._look.style
+        bar = ProgressBar(
+            total=progress.total or None,
+            completed=progress.done,
+            pulse=not progress.total,
+            style=style("banner_dim"),
+            complete_style=style("ui_accent"),
+            finished_style=style("ui_ok"),
+            pulse_style=style("ui_accent"),
+        )
+        row.add_row(self._look.text(f"   {progress.label}", "banner_dim"), bar)
+        return row
+
+    def _alive(self) -> Text:
+        """The skin's face: the proof that the view still lives."""
+        if self._now() - self._turned > 0.4:
+            self._face, self._turned = next(self._faces), self._now()
+        return self._look.text(f"   {self._face}", "ui_accent")
+
+    def _tail(self, width: int) -> list[RenderableType]:
+        parts: list[RenderableType] = []
+        if self._matrix is not None:
+            parts.append(matrix_table(self._look, self._matrix, width))
+        parts += [self._look.text(item.copy_terminal, "ui_warn") for item in tuple(self._owed)]
+        if self._last is not None:
+            key = "ui_ok" if self._last.exit_code == 0 else "ui_error"
+            parts.append(self._look.text(self._last.copy_terminal, key, bold=True))
+        return parts
+
+
+def _height(part: RenderableType) -> int:
+    return part.row_count + 1 if isinstance(part, Table) else 1
+
+
+def matrix_table(look: Look, matrix: FleetMatrix, width: int) -> Table:
+    """The version matrix as a table; on a narrow terminal without its processes."""
+    wide = width >= 60
+    table = Table(
+        box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=look.style("banner_accent", bold=True)
+    )
+    for name in ("", "gateway", *(("process",) if wide else ()), "runs", "state"):
+        table.add_column(name, no_wrap=True, overflow="ellipsis")
+    for row in matrix.rows:
+        key = "ui_error" if row.failing else "ui_ok" if row.state == "current" else "ui_warn"
+        code = row.code_sha[:8] or row.code_version
+        cells = (row.mark, row.profile, *((str(row.pid or ""),) if wide else ()), code, row.words)
+        table.add_row(
+            *(look.text(cell, key if index == 0 else "banner_text") for index, cell in enumerate(cells))
+        )
+    for foreign in matrix.foreign:
+        table.add_row("", look.text(foreign.copy_terminal, "banner_dim"))
+    return table
+
+
+class LiveUpdate:
+    """The picture, redrawn."""
+
+    def __init__(self, look: Look, console: Console) -> None:
+        self._picture = UpdatePicture(look)
+        self._live = Live(self._picture, console=console, refresh_per_second=8, vertical_overflow="crop")
+        self._live.start()
+
+    def show(self, event: Event) -> None:
+        """Take an event into the picture."""
+        self._picture.show(event)
+
+    def tick(self) -> None:
+        """The picture moves by itself."""
+
+    def close(self) -> None:
+        """Leave the last picture on the screen."""
+        self._live.vertical_overflow = "visible"
+        self._live.stop()
+
+
+def choose_view(output: Output) -> UpdateView:
+    """The view that fits where stdout leads."""
+    if output.interactive:
+        look = find_look(output.stdout)
+        return LiveUpdate(look, look.console(output.stdout))
+    person = output.stdout.isatty() and not output.plain and os.environ.get("TERM") == "dumb"
+    return PlainUpdate(output, QUIET_TERMINAL if person else QUIET_PLAIN)
