@@ -71,7 +71,7 @@ def resolve_route(home: Path, *, model: str | None = None, product: Product = NE
     if origin_of(base) is None or origin_of(base) != origin_of(issued):
         raise ConfigError(
             "The configured model host is not the one this account's token is for.",
-            advice="Run: nedura config unset model.base_url",
+            advice="Remove model.base_url. Run: nedura config edit",
         )
     tls = entry.get("tls")
     return Route(

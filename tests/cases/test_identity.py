@@ -1,0 +1,512 @@
+"""Field reports of area `identity`, and the process ones of `gateway` and `security`, by their ids."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from nedura.commands import build_parser
+from nedura.errors import FleetError
+from nedura.fleet import (
+    FleetMember,
+    MemberOptions,
+    ScopedLock,
+    classify,
+    collect_now,
+    lock_holder,
+    stop_member,
+)
+from nedura.fleet.claim import PidRecord, boot_id, read_pid_record
+from nedura.fleet.drain import DrainSettings
+from nedura.fleet.explain import explain_pid
+from nedura.fleet.processes import ProcFs, liveness, same_start, system_processes
+from nedura.fleet.scope import Scope, home_key, same_home
+from nedura.fleet.signals import send_signal
+from nedura.fleet.supervision import in_family
+from nedura.product import NEDURA
+from nedura_gateway.adapters import Inbound
+from nedura_gateway.handlers import TurnContext
+from nedura_gateway.inbox import Inbox
+from nedura_gateway.platform_worker import PlatformWorker
+from tests.integration.fleet.test_inventory import look_alike
+from tests.integration.fleet.test_platforms import FakePlatform
+from tests.kits.fleet import ROOT, gateway, wait_async, wait_for
+
+OPTIONS = MemberOptions(settings=DrainSettings(cron_s=0, grace_s=1), watchdogs=False, signals=False)
+
+
+# ---- C109: wrong names, remedies that do not exist ----------------------------------------------------------------------------
+
+
+def printed_commands() -> list[str]:
+    """Every `nedura ...` that our own code tells people to run."""
+    found = set()
+    for folder in (ROOT / "nedura" / "fleet", ROOT / "renderers" / "gateway", ROOT / "nedura"):
+        for path in folder.glob("*.py") if folder.name == "nedura" else folder.rglob("*.py"):
+            text = path.read_text("utf-8")
+            found |= set(re.findall(r"(?:Run|see|See|or): (nedura [a-z](?:[^\"';,\n{}.]|\.(?=\w))*)", text))
+    return sorted(found)
+
+
+def test_c109_every_printed_remedy_parses() -> None:
+    commands = printed_commands()
+    assert len(commands) >= 3, commands
+    parser = build_parser()
+    for command in commands:
+        words = [word for word in shlex.split(command)[1:] if word.isupper() is False]
+        args = parser.parse_args([*words, *("x" for word in shlex.split(command)[1:] if word.isupper())])
+        assert isinstance(args, argparse.Namespace), command
+
+
+def test_c109_a_query_is_no_server_and_the_command_does_not_see_itself(tmp_path: Path) -> None:
+    assert classify(["nedura", "dashboard", "--status"]).role == "command"
+    assert classify(["nedura", "dashboard", "--no-open"]).role == "dashboard"
+    with look_alike(tmp_path / "t", tmp_path, "dashboard", "--status"):
+        fleet = collect_now(tmp_path)
+        assert fleet.runtimes == ()
+        assert all(item.pid != os.getpid() for item in fleet.foreign)
+
+
+# ---- C111: a recorded pid that belongs to somebody else ---------------------------------------------------------------------
+
+
+def test_c111_a_reused_pid_lives(tmp_path: Path) -> None:
+    victim = subprocess.Popen(["sleep", "60"])
+    try:
+        stat = wait_for(lambda: system_processes().stat(victim.pid))
+        for start in (stat.start_time - 5, stat.start_time):
+            record = {
+                "pid": victim.pid,
+                "start_time": start,
+                "kind": "nedura-gateway",
+                "nedura_home": str(tmp_path),
+            }
+            (tmp_path / "gateway.pid").write_text(json.dumps(record))
+            (tmp_path / "gateway_state.json").write_text(json.dumps({**record, "gateway_state": "running"}))
+            assert asyncio.run(stop_member(tmp_path)) is False
+        assert not collect_now(tmp_path).runtimes
+        assert victim.poll() is None
+    finally:
+        victim.kill()
+        victim.wait()
+
+
+# ---- C112: three answers ------------------------------------------------------------------------------------------------------
+
+
+class Unreadable(ProcFs):
+    """Another user's process: its start time and environment cannot be read."""
+
+    def stat(self, pid: int) -> Any:
+        stat = super().stat(pid)
+        return attrs.evolve(stat, start_time=None) if stat is not None else None
+
+    def environ(self, pid: int) -> dict[str, str] | None:
+        return None
+
+
+def test_c112_unknown_neither_kills_nor_frees_a_lock(tmp_path: Path) -> None:
+    assert (same_start(1, 1), same_start(1, 2), same_start(None, 2)) == (True, False, None)
+    blind = Unreadable()
+    assert liveness(blind, os.getpid(), 5) == "unknown"
+    victim = subprocess.Popen(["sleep", "60"])
+    try:
+        wait_for(lambda: system_processes().stat(victim.pid))
+        assert send_signal(victim.pid, signal.SIGTERM, start_time=7, processes=blind).outcome == "refused"
+        assert victim.poll() is None
+    finally:
+        victim.kill()
+        victim.wait()
+    with gateway(tmp_path / "home") as daemon:
+        holder = lock_holder(tmp_path / "home", blind)
+        assert (holder.held, holder.pid) == (True, daemon.pid), "an unknown start time does not free the lock"
+
+
+def test_c112_a_zombie_is_gone() -> None:
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    try:
+        table = system_processes()
+        wait_for(lambda: (stat := table.stat(pid)) is not None and stat.dead)
+        assert table.argv(pid) == ()
+        assert liveness(table, pid, None) == "gone"
+        assert classify(table.argv(pid) or ()).gateway_run is False
+        assert "zombie" in explain_pid(pid).why
+    finally:
+        os.waitpid(pid, 0)
+
+
+# ---- C113: a left-over pid file -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "4194000",
+        "",
+        "abc",
+        "0",
+        "-1",
+        "9" * 1_000_000,
+        "{}",
+        '{"pid": true}',
+        "null",
+        '{"pid": 4194000, "start_time": 1}',
+    ],
+    ids=[
+        "dead",
+        "empty",
+        "letters",
+        "zero",
+        "negative",
+        "1 MB of digits",
+        "no pid",
+        "bool",
+        "null",
+        "dead with start",
+    ],
+)
+async def test_c113_an_unusable_pid_file_is_replaced_and_the_start_goes_on(
+    tmp_path: Path, content: str
+) -> None:
+    (tmp_path / "gateway.pid").write_text(content)
+    async with FleetMember(tmp_path, OPTIONS):
+        record = read_pid_record(tmp_path)
+        assert record is not None
+        assert record.pid == os.getpid()
+
+
+async def test_c113_ten_starts_in_a_row(tmp_path: Path) -> None:
+    for _ in range(10):
+        async with FleetMember(tmp_path, OPTIONS):
+            pass
+        (tmp_path / "gateway.pid").write_text("1")
+
+
+def test_c113_the_live_command_outranks_the_record(tmp_path: Path) -> None:
+    """A record calls an innocent process a gateway; what it really runs decides."""
+    victim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "gateway", "run"])
+    try:
+        stat = wait_for(lambda: system_processes().stat(victim.pid))
+        record = {"pid": victim.pid, "start_time": stat.start_time, "kind": "nedura-gateway",
+                  "argv": ["nedura", "gateway", "run"], "gateway_state": "running", "nedura_home": str(tmp_path)}  # fmt: skip
+        (tmp_path / "gateway.pid").write_text(json.dumps(record))
+        (tmp_path / "gateway_state.json").write_text(json.dumps(record))
+        fleet = collect_now(tmp_path)
+        assert fleet.runtimes == ()
+        assert [gone.pid for gone in fleet.gone] == [victim.pid], "the file's claim is shown, not believed"
+        assert explain_pid(victim.pid).gateway_run is False
+    finally:
+        victim.kill()
+        victim.wait()
+
+
+# ---- C114: numbers repeat in containers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change", [{"boot_id": "another-boot"}, {"host": "old-container"}, {"start_time": 1}, {}]
+)
+async def test_c114_our_own_pid_in_an_old_lock_does_not_stop_us(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    record = attrs.evolve(PidRecord.of_this_process(tmp_path), **change)
+    text = f"{os.getpid()}\n{json.dumps(attrs.asdict(record))}\n"
+    (tmp_path / "gateway.lock").write_text(text)
+    (tmp_path / "gateway.pid").write_text(json.dumps(attrs.asdict(record)))
+    start = time.monotonic()
+    async with FleetMember(tmp_path, OPTIONS):
+        assert time.monotonic() - start < 2
+
+
+def test_c114_a_held_lock_of_another_host_is_held_and_its_pid_means_nothing(tmp_path: Path) -> None:
+    """On a shared volume the lock itself is asked, never the number in it."""
+    with gateway(tmp_path / "home") as daemon:
+        own = attrs.evolve(PidRecord.of_this_process(tmp_path), pid=daemon.pid)
+        for record in (attrs.evolve(own, host="another-host"), attrs.evolve(own, boot_id="another-boot")):
+            (tmp_path / "home" / "gateway.lock").write_text(
+                f"{daemon.pid}\n{json.dumps(attrs.asdict(record))}\n"
+            )
+            holder = lock_holder(tmp_path / "home")
+            assert (holder.held, holder.pid) == (True, None)
+            with pytest.raises(FleetError, match="cannot be told"):
+                asyncio.run(stop_member(tmp_path / "home"))
+    assert boot_id()
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="a pid namespace needs root")
+def test_c114_the_same_number_in_a_new_pid_namespace(tmp_path: Path) -> None:
+    """Two containers on one home: the second is refused by the lock although it sees itself under the recorded pid."""
+    home = tmp_path / "home"
+    with gateway(home):
+        lock = home / "gateway.lock"
+        pid, _, line = lock.read_text().partition("\n")
+        lock.write_text(f"1\n{json.dumps({**json.loads(line), 'pid': 1})}\n")
+        assert pid.isdigit()
+        result = subprocess.run(
+            ["unshare", "-p", "-f", "--mount-proc", sys.executable, "-m", "nedura_gateway"],
+            env={**os.environ, "NEDURA_HOME": str(home), "PYTHONPATH": str(ROOT)},
+            cwd=ROOT, capture_output=True, text=True, timeout=30, check=False,
+        )  # fmt: skip
+        assert result.returncode == 1, result.stderr
+        assert "already runs" in result.stderr
+
+
+# ---- C115: whole tokens only ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argv", "role"),
+    [
+        (["vim", "/opt/nedura"], "none"),
+        (["tail", "-f", "/var/log/nedura-gateway"], "none"),
+        (["/usr/bin/nedura-gateway-server"], "none"),
+        (["nedura-gatewayd"], "none"),
+        (["python", "-m", "nedura_cli.main_extra", "gateway"], "none"),
+        (["python", "/x/my_nedura_cli/main.py", "gateway"], "none"),
+        (["python", "/x/nedura_cli/main.py", "gateway"], "gateway"),
+        (["nedura", "gatewayx"], "command"),
+        (["nedura", "--profile", "a", "gateway"], "gateway"),
+    ],
+)
+def test_c115_whole_tokens_at_program_position(argv: list[str], role: str) -> None:
+    assert classify(argv).role == role
+
+
+def test_c115_unit_names_are_exact_families() -> None:
+    families = NEDURA.unit_families[:1]
+    assert in_family("nedura-gateway.service", families)
+    assert in_family("nedura-gateway-ops.service", families)
+    assert not in_family("nedura-gateways.service", families)
+    assert not in_family("nedura-gateway_server.service", families)
+    assert not in_family("x-nedura-gateway.service", families)
+
+
+def test_c115_taking_over_one_profile_leaves_its_sibling(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    homes = [root / "profiles" / "ops", root / "profiles" / "ops-2"]
+    for home in homes:
+        home.mkdir(parents=True)
+    with gateway(homes[0]) as ops, gateway(homes[1]) as sibling:
+        assert asyncio.run(stop_member(homes[0]))
+        assert ops.wait() == 0
+        assert (sibling.identify() or {})["pid"] == sibling.pid
+
+
+# ---- C116: one home, several spellings ------------------------------------------------------------------------------------------
+
+
+def test_c116_every_spelling_is_one_home(tmp_path: Path) -> None:
+    real = tmp_path / "data"
+    real.mkdir()
+    link = tmp_path / "link"
+    link.symlink_to(real)
+    spellings = [str(link), f"{link}/", f"{link}/../link", str(real)]
+    scope = Scope.of([link])
+    assert all(scope.home(home_key(text)) == link for text in spellings)
+    with gateway(link) as daemon:
+        for text in spellings:
+            fleet = collect_now(Path(text))
+            assert [row.pid for row in fleet.runtimes] == [daemon.pid], text
+            assert fleet.foreign == ()
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="a bind mount needs root")
+def test_c116_a_bind_mount_is_the_same_home(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.mkdir()
+    second.mkdir()
+    script = f"""
+import subprocess, sys
+subprocess.run(["mount", "--bind", {str(first)!r}, {str(second)!r}], check=True)
+from nedura.fleet.scope import home_key, same_home
+sys.exit(0 if same_home(home_key({str(first)!r}), home_key({str(second)!r})) else 3)
+"""
+    result = subprocess.run(
+        ["unshare", "-m", sys.executable, "-c", script],
+        cwd=ROOT,
+        check=False,
+        timeout=20,
+        capture_output=True,
+    )
+    assert result.returncode == 0, result.stderr
+    assert not same_home(home_key(first), home_key(second))
+
+
+# ---- C172, C173: commands and messages across a restart -----------------------------------------------------------------------
+
+
+async def life(home: Path, platform: FakePlatform, handler: Any, until: Any) -> int:
+    async with FleetMember(home, OPTIONS) as member:
+        context = TurnContext(home=home, request_restart=member.request_restart)
+        worker = PlatformWorker(member, handler, context, {platform.name: platform}, Inbox(home))
+        worker.start()
+        await wait_async(lambda: member._stopped.is_set() or until(), 10, "the end of this life")
+        await worker.stop()
+    return member.exit_code
+
+
+async def test_c172_a_restart_command_is_executed_once(tmp_path: Path) -> None:
+    """The platform never learns that it was handled and sends it again after each start."""
+    executed: list[str] = []
+
+    async def obey(text: str, context: TurnContext) -> AsyncIterator[str]:
+        executed.append(text)
+        assert context.request_restart is not None
+        yield "restarting" if context.request_restart() else "already"
+
+    platform = FakePlatform([("10", "/restart")], moves=False)
+    assert await life(tmp_path, platform, obey, lambda: False) == 75
+    ended = time.monotonic() + 0.4
+    assert await life(tmp_path, platform, obey, lambda: time.monotonic() > ended) == 0
+    assert executed == ["/restart"]
+    assert platform.sent == [("c", "restarting")]
+
+
+async def test_c173_messages_that_wait_in_a_drain_are_answered_once(tmp_path: Path) -> None:
+    """Five are queued, the restart comes while the first runs; the platform loses its position at the restart."""
+    platform = FakePlatform([(str(number), f"m{number}") for number in range(5)])
+    restarts: list[bool] = []
+
+    async def slow(text: str, context: TurnContext) -> AsyncIterator[str]:
+        if text == "m0" and not restarts:
+            await wait_async(lambda: platform.position == 5)
+            assert context.request_restart is not None
+            restarts.append(context.request_restart())
+        await asyncio.sleep(0.01)
+        yield f"re: {text}"
+
+    assert await life(tmp_path, platform, slow, lambda: False) == 75
+    first = len(platform.sent)
+    assert 1 <= first < 5
+    platform.position = 0
+    ended = time.monotonic() + 0.6
+    await life(tmp_path, platform, slow, lambda: time.monotonic() > ended)
+    assert platform.sent == [("c", f"re: m{number}") for number in range(5)]
+
+
+async def silent(text: str, context: TurnContext) -> AsyncGenerator[str, None]:
+    yield ""
+
+
+async def test_c173_a_message_taken_while_draining_waits_on_disk(tmp_path: Path) -> None:
+    async with FleetMember(tmp_path, OPTIONS) as member:
+        member.request_restart()
+        platform = FakePlatform([])
+        worker = PlatformWorker(
+            member, silent, TurnContext(home=tmp_path), {"fake": platform}, Inbox(tmp_path)
+        )
+        assert await worker.deliver(Inbound(adapter="fake", id="1", chat="c", text="late"))
+        await worker.stop()
+    assert [item.message.text for item in Inbox(tmp_path).pending] == ["late"]
+    assert platform.sent == []
+
+
+# ---- C176: pid 1 is a process ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="a pid namespace needs root")
+def test_c176_a_gateway_as_pid_1_is_running(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    script = f"""
+import os, subprocess, sys, time
+from pathlib import Path
+home = Path({str(home)!r})
+from nedura.fleet import collect_now, lock_holder
+child = os.fork()
+if child:
+    os.execv(sys.executable, [sys.executable, "-m", "nedura_gateway", "--handler", "nedura.testing.handlers:slow_words"])
+for _ in range(200):
+    rows = collect_now(home).runtimes
+    if rows and rows[0].state == "running":
+        break
+    time.sleep(0.05)
+print([(row.pid, row.state, row.source) for row in rows], lock_holder(home).pid, flush=True)
+os.kill(1, 2)
+"""
+    result = subprocess.run(
+        ["unshare", "-p", "-f", "--mount-proc", sys.executable, "-c", script],
+        env={**os.environ, "NEDURA_HOME": str(home), "PYTHONPATH": str(ROOT)},
+        cwd=ROOT, capture_output=True, text=True, timeout=40, check=False,
+    )  # fmt: skip
+    assert "[(1, 'running', 'socket')] 1" in result.stdout, result.stdout + result.stderr
+    assert PidRecord.parse({"pid": 1}) is not None
+
+
+async def test_c176_one_process_never_locks_itself_out(tmp_path: Path) -> None:
+    """The own token's lock is taken again by the same holder, and freed by the kernel when the holder dies (#81468)."""
+    lock = ScopedLock("telegram", "bot-token", home=tmp_path, folder=tmp_path / "locks")
+    assert lock.try_acquire()
+    assert lock.try_acquire()
+    other = ScopedLock("telegram", "bot-token", home=tmp_path, folder=tmp_path / "locks")
+    assert not other.try_acquire()
+    lock.release()
+    assert other.try_acquire()
+    other.release()
+
+
+# ---- C185: every file of a member is closed to others ------------------------------------------------------------------------
+
+
+def test_c185_nothing_of_a_gateway_is_open_under_umask_000(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    code = (
+        "import os, runpy, sys; os.umask(0)\n"
+        "sys.argv = ['x', '--handler', 'nedura.testing.handlers:slow_words']\n"
+        "runpy.run_module('nedura_gateway', run_name='__main__')\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "NEDURA_HOME": str(home), "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+    )
+    open_ones: set[str] = set()
+    try:
+        end = time.monotonic() + 15
+        ready = False
+        while not ready and time.monotonic() < end:
+            open_ones |= {path.name for path in home.rglob("*") if _open(path)}
+            ready = (home / "chat.sock").exists() and (home / "gateway_state.json").exists()
+        assert ready
+        open_ones |= {path.name for path in home.rglob("*") if _open(path)}
+        assert not open_ones
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 0
+    assert not {path.name for path in home.rglob("*") if _open(path)}
+
+
+def _open(path: Path) -> bool:
+    try:
+        return bool(path.lstat().st_mode & 0o077)
+    except OSError:
+        return False
+
+
+def test_c185_the_lock_never_holds_the_identity_itself(tmp_path: Path) -> None:
+    lock = ScopedLock("telegram", "123456:SECRET-NEEDLE", home=tmp_path, folder=tmp_path / "locks")
+    assert lock.try_acquire()
+    (path,) = (tmp_path / "locks").iterdir()
+    assert "NEEDLE" not in path.read_text() + path.name
+    assert path.stat().st_mode & 0o777 == 0o600
+    lock.release()
