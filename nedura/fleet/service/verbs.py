@@ -142,7 +142,7 @@ class Services:
                 )
         wanted = self.wanted(manager.scope, self.home)
         if not wanted.launcher.is_file():
-            raise RefusedError(f"There is no launcher at {wanted.launcher}.", advice="Run: nedura install")
+            raise RefusedError(f"There is no launcher at {wanted.launcher}.", advice="Run: nedura install --source DIR")
         name = manager.name_for(self.home)
         state = await manager.state(name)
         check_definition(state, self.home, "install")
