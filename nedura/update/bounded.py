@@ -56,6 +56,7 @@ def run_bounded(
     sweep: bool = False,
     beat: Callable[[float], None] | None = None,
     beat_seconds: float = 20.0,
+    umask: int = 0o077,
 ) -> Finished:
     """Run a program in a session of its own and wait for it, not for what it started.
 
@@ -68,6 +69,7 @@ def run_bounded(
         sweep: kill what is left of its group after a normal end, too.
         beat: called with the elapsed seconds every `beat_seconds` while it runs.
         beat_seconds: how often.
+        umask: mode mask of the program; -1 inherits ours (for what it writes into a folder of the owner's).
 
     Raises:
         OSError: it cannot be started.
@@ -84,7 +86,7 @@ def run_bounded(
             stdout=out,
             stderr=err,
             start_new_session=True,  # no terminal to ask on, and one group to end
-            umask=0o077,
+            umask=umask,
         )
         why = "stopped"
         try:

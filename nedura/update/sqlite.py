@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from nedura.errors import StoreError
+from nedura.openers import file_key, openers_of
 from nedura.text import clean
 
 __all__ = [
@@ -223,57 +224,11 @@ def holders(path: Path, *, proc: Path = Path("/proc")) -> list[int]:
 
     Two nets: open descriptors where the system shows them, and the locks that SQLite's own connections hold.
     """
-    wanted = set(_inodes(path))
-    found = set(_open_in(wanted, proc)) if wanted else set()
+    sides = (file_key(f"{path}{side}") for side in ("", "-wal", "-shm", "-journal"))
+    found = openers_of({key for key in sides if key is not None}, proc=proc)
     if os.getpid() not in found:  # opening and closing the file would drop this process's own locks on it
         found |= set(_lock_owner(path))
     return sorted(found)
-
-
-def _inodes(path: Path) -> Iterator[tuple[int, int]]:
-    for side in ("", "-wal", "-shm", "-journal"):
-        try:
-            info = os.stat(f"{path}{side}")
-        except OSError:
-            continue
-        yield info.st_dev, info.st_ino
-
-
-def _open_in(wanted: set[tuple[int, int]], proc: Path) -> Iterator[int]:
-    try:
-        names = [name for name in os.listdir(proc) if name.isdigit()]
-    except OSError:
-        yield from _open_elsewhere(wanted)
-        return
-    for name in names:
-        folder = f"{proc}/{name}/fd"
-        try:
-            links = os.listdir(folder)
-        except OSError:  # gone, or another user's: it cannot open our 0600 files
-            continue
-        if any(_is_one(f"{folder}/{link}", wanted) for link in links):
-            yield int(name)
-
-
-def _open_elsewhere(wanted: set[tuple[int, int]]) -> Iterator[int]:
-    """The same where there is no /proc."""
-    import psutil
-
-    for process in psutil.process_iter():
-        try:
-            files = [file.path for file in process.open_files()]
-        except (psutil.Error, OSError):
-            continue
-        if any(_is_one(file, wanted) for file in files):
-            yield process.pid
-
-
-def _is_one(link: str, wanted: set[tuple[int, int]]) -> bool:
-    try:
-        info = os.stat(link)
-    except OSError:
-        return False
-    return (info.st_dev, info.st_ino) in wanted
 
 
 def _lock_owner(path: Path) -> Iterator[int]:

@@ -1,0 +1,146 @@
+"""What blocks every git command in a checkout: left-over locks and unwritable folders.
+
+Old and ownerless locks are moved aside, a live one never is.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from nedura.errors import RefusedError, StoreError
+from nedura.openers import file_key, openers_of
+from nedura.text import clean
+
+__all__ = ["check_writable", "clear_stale_locks", "sweep_packs"]
+
+STALE_AFTER: Final = 600.0
+"""Seconds after which a lock that nobody has open belongs to a process that died."""
+PACK_AGE: Final = 86_400.0
+MAX_SHOWN: Final = 5
+
+
+def _locks(git_dir: Path, common_dir: Path, branch: str) -> Iterator[Path]:
+    seen: set[str] = set()
+    for folder in (git_dir, common_dir):
+        for name in sorted(os.listdir(folder)):
+            path = folder / name
+            real = os.path.realpath(path)
+            if (
+                name.endswith(".lock")
+                and not name.startswith("nedura-")
+                and path.is_file()
+                and real not in seen
+            ):
+                seen.add(real)
+                yield path
+    if branch:
+        path = common_dir / "refs" / "heads" / f"{branch}.lock"
+        if path.is_file():
+            yield path
+
+
+def clear_stale_locks(
+    git_dir: Path, common_dir: Path, *, branch: str = "", now: float | None = None
+) -> list[str]:
+    """Move locks of dead processes aside; returns their names.
+
+    Raises:
+        RefusedError: a lock is fresh or somebody has it open; nothing was moved.
+        StoreError: one cannot be moved.
+    """
+    now = time.time() if now is None else now
+    locks = list(_locks(git_dir, common_dir, branch))
+    for path in locks:
+        _refuse_live(path, now)
+    moved = []
+    stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S")
+    for path in locks:
+        try:
+            os.rename(path, path.with_name(f"{path.name}.stale-{stamp}"))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise StoreError(f"{clean(str(path), 300)} cannot be moved aside: {error.strerror}.") from error
+        moved.append(path.name)
+    return moved
+
+
+def _refuse_live(path: Path, now: float) -> None:
+    key = file_key(path)
+    if key is None:
+        return
+    holders = sorted(openers_of({key}))
+    if holders:
+        raise RefusedError(
+            f"{clean(path.name)} is held by process {holders[0]}: git is at work in the checkout.",
+            advice="Try again when it has finished.",
+        )
+    try:
+        age = now - path.stat().st_mtime
+    except FileNotFoundError:
+        return
+    if age < STALE_AFTER:
+        raise RefusedError(
+            f"{clean(path.name)} is {max(age, 0):.0f} s old: git may be at work in the checkout.",
+            advice=f"Try again later, or remove {clean(str(path), 300)} if you know that no git runs.",
+        )
+
+
+def sweep_packs(common_dir: Path, now: float) -> int:
+    """Remove packs that an aborted fetch left half written more than a day ago; returns how many."""
+    count = 0
+    for folder in (common_dir / "objects" / "pack", common_dir / "objects"):
+        try:
+            names = [
+                name for name in os.listdir(folder) if name.startswith(("tmp_pack_", "tmp_idx_", "tmp_obj_"))
+            ]
+        except OSError:
+            continue
+        for name in names:
+            path = folder / name
+            key = file_key(path)
+            try:
+                if key is not None and now - path.lstat().st_mtime > PACK_AGE and not openers_of({key}):
+                    path.unlink()
+                    count += 1
+            except OSError:
+                continue
+    return count
+
+
+def check_writable(checkout: Path, git_dir: Path, common_dir: Path, *, me: int | None = None) -> None:
+    """Refuse before any backup when git could not write here (case C038: one folder left by an earlier sudo).
+
+    Raises:
+        RefusedError: names the paths and the one command that mends them.
+    """
+    me = os.geteuid() if me is None else me
+    bad = list(dict.fromkeys(_unwritable(git_dir, common_dir, me)))
+    if not bad:
+        return
+    shown = ", ".join(clean(str(path), 200) for path in bad[:MAX_SHOWN])
+    more = f" and {len(bad) - MAX_SHOWN} more" if len(bad) > MAX_SHOWN else ""
+    user = f"{me}:{os.getegid()}"
+    raise RefusedError(
+        f"git cannot write here: {shown}{more}.",
+        advice=f"Run: sudo chown -R {user} {clean(str(common_dir), 300)}",
+    )
+
+
+def _unwritable(git_dir: Path, common_dir: Path, me: int) -> Iterator[Path]:
+    for top in (git_dir, common_dir):
+        for folder, _, files in os.walk(top):
+            path = Path(folder)
+            if os.lstat(path).st_uid != me or not os.access(path, os.W_OK | os.X_OK):
+                yield path
+            for name in files:
+                if (
+                    name in ("index", "HEAD", "packed-refs", "ORIG_HEAD", "config")
+                    and os.lstat(path / name).st_uid != me
+                ):
+                    yield path / name

@@ -1,0 +1,90 @@
+"""Looking at a checkout: its status, what a half-done operation left, what its line ends hide. Writes nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+from nedura.update.commit.rules import Dirt, Entry, sort_dirt
+from nedura.update.source_git import SourceGit
+
+__all__ = ["current_branch", "has_operation", "look_for_dirt", "read_status", "unmerged_work"]
+
+_OPERATIONS = {
+    "MERGE_HEAD": "a merge",
+    "CHERRY_PICK_HEAD": "a cherry-pick",
+    "REVERT_HEAD": "a revert",
+    "rebase-merge": "a rebase",
+    "rebase-apply": "a rebase",
+    "BISECT_LOG": "a bisect",
+}
+
+
+def read_status(git: SourceGit) -> list[Entry]:
+    """Every path that differs from HEAD; ignored files and submodules' insides are not looked at.
+
+    Raises:
+        SourceGitError: git cannot say.
+    """
+    answer = git.run(
+        "status",
+        "--porcelain=v1",
+        "-z",
+        "--untracked-files=all",
+        "--ignore-submodules=all",
+        "--no-renames",
+        "--no-ahead-behind",
+    )
+    return [Entry(path=item[3:], staged=item[0], worktree=item[1]) for item in answer.items]
+
+
+def has_operation(git_dir: Path) -> str:
+    """What somebody began in the checkout and did not finish; empty when nothing."""
+    return next((words for name, words in _OPERATIONS.items() if os.path.lexists(git_dir / name)), "")
+
+
+def current_branch(git: SourceGit) -> str:
+    """Branch that HEAD names; empty when detached."""
+    return git.run("symbolic-ref", "-q", "--short", "HEAD", ok=(0, 1)).text
+
+
+def look_for_dirt(git: SourceGit) -> Dirt:
+    """The status, with machine-made changes told from a person's.
+
+    Raises:
+        SourceGitError: git cannot say.
+    """
+    entries = read_status(git)
+    changed = [entry.path for entry in entries if not entry.untracked]
+    autocrlf = git.run("config", "--get", "core.autocrlf", ok=(0, 1)).text.lower() in ("true", "input")
+    cr_only = _only_line_ends(git, changed) if autocrlf and changed else ()
+    return sort_dirt(entries, cr_only=cr_only, autocrlf=autocrlf)
+
+
+def _only_line_ends(git: SourceGit, changed: Collection[str]) -> set[str]:
+    """Changed paths that have no changed line once carriage returns are left out; mode changes and staged ones count as edits."""
+    options = ("--no-ext-diff", "--no-textconv", "--no-renames", "-z")
+    real = git.run("diff", "--numstat", "--ignore-cr-at-eol", *options, "HEAD").items
+    with_lines = {item.split("\t", 2)[2] for item in real if not item.startswith("0\t0\t")}
+    other = git.run("diff", "--raw", "--ignore-cr-at-eol", *options, "HEAD").items
+    modes = {
+        path
+        for head, path in zip(other[0::2], other[1::2], strict=False)
+        if head.split(" ")[0].lstrip(":") != head.split(" ")[1]
+    }
+    return set(changed) - with_lines - modes
+
+
+def unmerged_work(git: SourceGit, branch: str, target: str) -> int:
+    """Commits of a branch whose patch the target does not have; -1 when it cannot be told.
+
+    Args:
+        git: the checkout.
+        branch: commit id or full ref.
+        target: commit id.
+    """
+    answer = git.run("cherry", target, branch, ok=range(-64, 256))
+    if answer.code != 0:
+        return -1
+    return sum(line.startswith("+") for line in answer.text.splitlines())
