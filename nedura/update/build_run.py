@@ -24,7 +24,8 @@ from nedura.update.builds import Decision, decide_builds
 from nedura.update.candidate import Building, Inputs
 from nedura.update.environment import discard
 from nedura.update.events import FollowUp, Notice, Skipped, StepDone
-from nedura.update.generations import Manifest, python_of
+from nedura.update.generations import Manifest
+from nedura.update.thin import python_of
 from nedura.update.tree import hash_files, materialise
 from nedura.update.tree_rules import Entry
 from nedura.wire import Event

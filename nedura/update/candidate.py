@@ -22,14 +22,13 @@ from nedura.update.generations import (
     base_of,
     code_version,
     next_generation,
-    python_of,
     seal,
-    write_venv,
 )
 from nedura.update.git import Git
 from nedura.update.interpreter import Interpreter
 from nedura.update.repository import generation_ref
 from nedura.update.run import Candidate
+from nedura.update.thin import python_of, write_venv
 from nedura.update.tree import Base, compile_tree, hash_files, list_tree, materialise, rewrite
 from nedura.update.tree_rules import Entry
 

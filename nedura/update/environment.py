@@ -164,47 +164,61 @@ def _write_new(path: Path, data: bytes) -> None:
 
 _FIND_PIP: Final = """
 import glob, os, sysconfig
+try:
+    import pip
+    if tuple(int(part) for part in pip.__version__.split(".")[:2]) >= (22, 3):
+        print("module")
+except (ImportError, ValueError):
+    pass
 folders = [sysconfig.get_config_var("WHEEL_PKG_DIR") or ""]
 try:
     import ensurepip
     folders.insert(0, os.path.join(os.path.dirname(ensurepip.__file__), "_bundled"))
 except ImportError:
     pass
-print("\\n".join(w for f in folders + ["/usr/share/python-wheels"] if f for w in sorted(glob.glob(f + "/pip-*.whl"))[-1:]))
+for folder in folders + ["/usr/share/python-wheels"]:
+    for wheel in sorted(glob.glob(folder + "/pip-*.whl"))[-1:] if folder else ():
+        print(wheel)
 """
+"""Asks an interpreter for its pip: an installed one that knows `--python` (22.3), else a wheel that it brings along."""
 
 
-def _bundled_pip(python: Interpreter, environ: Mapping[str, str]) -> str | None:
-    """A pip wheel that the interpreter brings along; pip runs from it without being installed."""
-    ask = [python.path, "-I", "-S", "-c", _FIND_PIP]
+def _pip(python: Interpreter, environ: Mapping[str, str]) -> list[str]:
+    """How to start a pip for an interpreter; it need not be installed anywhere."""
+    ask = [python.path, "-I", "-c", _FIND_PIP]
     answer = run_bounded(ask, env=child_environment(environ), timeout=20)
     found = answer.out.decode("utf-8", "replace").splitlines()
-    return found[0] if found else None
+    if found and found[0] != "module":
+        return [python.path, "-I", f"{found[0]}/pip"]
+    return [python.path, "-I", "-m", "pip"]
 
 
-def _installers(
+def _installer(
     folder: Path, request: EnvironmentRequest, python: Interpreter, environ: Mapping[str, str]
-) -> list[tuple[str, list[str]]]:
-    """(name, argv) of what can install here, best first."""
+) -> tuple[str, list[str]]:
+    """(name, argv) of what installs here: uv when it is on the safe part of PATH, else pip."""
     target, lock = str(folder / "bin" / "python"), request.lock
     offline = ["--no-index", "--find-links", request.wheels] if request.wheels else []
-    found: list[tuple[str, list[str]]] = []
     uv = find_program("uv", environ)
     if uv is not None:
         argv = [uv, "pip", "sync", "--python", target, "--require-hashes", "--link-mode", "copy"]
-        found.append(("uv", [*argv, "--only-binary", ":all:", "--no-progress", *offline, lock]))
-    wheel = _bundled_pip(python, environ)
-    run = [python.path, "-I", f"{wheel}/pip"] if wheel else [python.path, "-I", "-m", "pip"]
-    argv = [*run, "--python", target, "--disable-pip-version-check", "--no-input", "install"]
+        return "uv", [*argv, "--only-binary", ":all:", "--no-progress", *offline, lock]
+    argv = [
+        *_pip(python, environ),
+        "--python",
+        target,
+        "--disable-pip-version-check",
+        "--no-input",
+        "install",
+    ]
     argv += ["--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-compile"]
-    found.append(("pip", [*argv, *offline, "-r", lock]))
-    return found
+    return "pip", [*argv, *offline, "-r", lock]
 
 
 def _install(
     folder: Path, request: EnvironmentRequest, python: Interpreter, environ: Mapping[str, str]
 ) -> str:
-    name, argv = _installers(folder, request, python, environ)[0]
+    name, argv = _installer(folder, request, python, environ)
     home = make_folder(folder / f".home-{secrets.token_hex(4)}")
     env = child_environment(
         environ, keep=_KEEP, PYTHONDONTWRITEBYTECODE="1", LC_ALL="C.UTF-8", TMPDIR=str(home)

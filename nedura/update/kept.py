@@ -14,13 +14,13 @@ from nedura.update.events import Notice, Prepared, StepDone
 from nedura.update.generations import (
     is_generation,
     list_generations,
-    python_of,
     read_manifest,
     verify_generation,
 )
 from nedura.update.receipt import Receipt, is_finished
 from nedura.update.receipts import ReceiptStore
 from nedura.update.run import Candidate, Run
+from nedura.update.thin import python_of
 from nedura.wire import Event
 
 __all__ = ["current_candidate", "find_receipt", "prepare_current", "prepare_rollback", "rollback_target"]

@@ -26,7 +26,7 @@ from nedura.update.edits import Edits, Merge, merge_edits, read_edits
 from nedura.update.environment import environment_hash, is_complete
 from nedura.update.events import Notice, Prepared, Progress, StepDone, UserAction
 from nedura.update.failed import check_not_failed
-from nedura.update.generations import Manifest, python_of, read_manifest, verify_generation
+from nedura.update.generations import Manifest, read_manifest, verify_generation
 from nedura.update.git import Git, commit_id, find_git
 from nedura.update.interpreter import Interpreter, choose
 from nedura.update.prepare_environment import prepare_environment
@@ -35,6 +35,7 @@ from nedura.update.repository import open_repository
 from nedura.update.run import Candidate, Run
 from nedura.update.source import Source, read_source
 from nedura.update.target import Target, fetch_target, judge_move
+from nedura.update.thin import python_of
 from nedura.update.tree import list_tree
 from nedura.update.tree_rules import Entry
 from nedura.update.urls import Remote, parse_remote
