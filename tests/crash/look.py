@@ -1,0 +1,152 @@
+"""Collecting the facts of a world."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from nedura.errors import StoreError
+from nedura.installs import read_identity
+from nedura.update.generations import is_generation, list_generations, verify_generation
+from tests.crash.rules import Facts
+from tests.kits.site import World
+
+__all__ = ["EDIT", "PROFILES", "look", "seed_state"]
+
+PROFILES = ("default", "alpha", "beta")
+EDIT = ("nedura/locally_added.py", "ADDED = 'by the owner'\n")
+
+
+def seed_state(world: World) -> None:
+    """Give every profile a store, and the source a local edit."""
+    for profile in PROFILES:
+        home = world.home_of(profile)
+        with sqlite3.connect(home / "state.db") as database:
+            database.execute("pragma journal_mode=wal")
+            database.execute("create table if not exists t (n integer)")
+            database.executemany("insert into t values (?)", [(number,) for number in range(500)])
+        database.close()
+    (world.site.checkout / EDIT[0]).write_text(EDIT[1])
+
+
+def generation_of_commit(world: World, commit: str) -> str:
+    """Newest whole generation at a commit, empty when there is none."""
+    found = ""
+    for folder in list_generations(world.site.paths):
+        if not is_generation(folder):
+            continue
+        try:
+            if read_identity(folder).code_sha == commit:
+                found = folder.name
+        except StoreError:
+            continue
+    return found
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    try:
+        value = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _current(world: World) -> str:
+    try:
+        return Path(os.readlink(world.site.paths.current)).name
+    except OSError:
+        return ""
+
+
+def _stores(world: World) -> dict[str, str]:
+    found = {}
+    for profile in PROFILES:
+        path = world.home_of(profile) / "state.db"
+        try:
+            database = sqlite3.connect(path, timeout=5)
+            verdict = database.execute("pragma quick_check").fetchone()[0]
+            count = database.execute("select count(*) from t").fetchone()[0]
+            database.close()
+            found[f"{profile}/state.db"] = (
+                "" if verdict == "ok" and count >= 500 else f"{verdict}, {count} rows"
+            )
+        except sqlite3.Error as error:
+            found[f"{profile}/state.db"] = str(error)
+    return found
+
+
+def _members(world: World) -> dict[str, tuple[bool, str]]:
+    done = world.command("fleet", "status", "--json")
+    rows = json.loads(done.stdout.splitlines()[-1])["runtimes"] if done.stdout else []
+    found = dict.fromkeys(PROFILES, (False, ""))
+    for row in rows:
+        if row["kind"] == "gateway" and row["profile"] in found:
+            answers = row.get("source") == "socket" and row.get("state") in (
+                "running",
+                "draining",
+                "degraded",
+            )
+            found[row["profile"]] = (answers, str((row.get("code") or {}).get("generation", "")))
+    return found
+
+
+def _marker(world: World) -> tuple[int, bool]:
+    try:
+        pid = int((world.home / ".nedura-update-in-progress").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0, False
+    return pid, psutil.pid_exists(pid)
+
+
+def _updaters(world: World) -> list[str]:
+    """Processes of an update that still run."""
+    found = []
+    for process in world.members():
+        try:
+            words = process.cmdline()
+        except psutil.Error:
+            continue
+        if "update" in words or any(word.endswith("bootstrap.py") for word in words):
+            found.append(f"{process.pid} {' '.join(words)[:120]}")
+    return found
+
+
+def look(world: World, *, old: str, commit: str) -> Facts:
+    """Collect everything.
+
+    Args:
+        world: the world.
+        old: generation that was current before the run.
+        commit: commit id of the target.
+    """
+    current, new = _current(world), generation_of_commit(world, commit)
+    folder = world.site.paths.generations / current
+    damaged = tuple(verify_generation(folder)) if current and is_generation(folder) else ("manifest.json",)
+    marker, alive = _marker(world)
+    receipts = world.home / "logs/update_receipts"
+    edit = world.site.checkout / EDIT[0]
+    carried = folder / "tree" / EDIT[0]
+    edits = {EDIT[0]: edit.is_file() and edit.read_text() == EDIT[1]}
+    if current == new != "":
+        edits[f"{EDIT[0]} in {current}"] = carried.is_file() and carried.read_text() == EDIT[1]
+    return Facts(
+        current=current,
+        old=old,
+        new=new,
+        damaged=damaged,
+        tail=(world.site.paths.folder / "source-completion-pending").exists(),
+        debt=any((world.folder / "locks").glob("host-update-restart-*.json")),
+        marker=marker,
+        alive=alive,
+        receipts=[_json(path) for path in sorted(receipts.glob("update_*.json"))],
+        latest=_json(receipts / "latest.json"),
+        members=_members(world),
+        stores=_stores(world),
+        edits=edits,
+        processes=_updaters(world),
+    )

@@ -1,0 +1,136 @@
+"""What must hold after a kill, after the next launch, and after the next update: judged over collected facts, without IO."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+__all__ = ["Facts", "after_kill", "after_update"]
+
+
+@attrs.frozen(kw_only=True)
+class Facts:
+    """One look at a world.
+
+    Attributes:
+        current: generation that `current` names, empty when it names none.
+        old, new: what it named before, and commit -> generation of the target (empty while there is none).
+        damaged: files of the current generation that differ from its manifest.
+        tail, debt: whether the obligations are armed.
+        marker: pid in the update marker, 0 without one.
+        alive: whether that pid lives.
+        receipts: every archived receipt; unreadable ones as None.
+        latest: `latest.json`, None when unreadable.
+        members: profile -> (answers, generation).
+        stores: store -> complaint, empty when it is well.
+        edits: local edit -> whether it is where it must be.
+        processes: leftover processes of the updater, as text.
+        leftovers: temporary folders that are still there.
+    """
+
+    current: str
+    old: str
+    new: str
+    damaged: tuple[str, ...] = ()
+    tail: bool = False
+    debt: bool = False
+    marker: int = 0
+    alive: bool = False
+    receipts: Sequence[Mapping[str, Any] | None] = ()
+    latest: Mapping[str, Any] | None = None
+    members: Mapping[str, tuple[bool, str]] = attrs.field(factory=dict)
+    stores: Mapping[str, str] = attrs.field(factory=dict)
+    edits: Mapping[str, bool] = attrs.field(factory=dict)
+    processes: Sequence[str] = ()
+
+
+def _always(facts: Facts) -> list[str]:
+    found = []
+    if facts.current not in {facts.old, facts.new} - {""}:
+        found.append(
+            f"current names {facts.current or 'nothing'}, neither {facts.old} nor {facts.new or 'a new one'}"
+        )
+    if facts.damaged:
+        found.append(
+            f"{len(facts.damaged)} files of {facts.current} differ from its manifest: {facts.damaged[0]}"
+        )
+    if any(receipt is None for receipt in facts.receipts):
+        found.append("a receipt cannot be read")
+    found += [f"{name}: {complaint}" for name, complaint in facts.stores.items() if complaint]
+    found += [f"the local edit of {name} is lost" for name, there in facts.edits.items() if not there]
+    return found
+
+
+def _claims(facts: Facts, run: str | None) -> list[str]:
+    """Nothing is claimed that did not happen."""
+    found = []
+    for receipt in facts.receipts:
+        if receipt is None or (run is not None and receipt.get("update_id") != run):
+            continue
+        code = receipt.get("post_update") or {}
+        moved = receipt.get("outcome") == "success" and receipt.get("committed_at")
+        if moved and code.get("generation") == facts.new and facts.current != facts.new:
+            found.append(f"receipt {receipt['update_id'][:8]} says success, but {facts.new} is not current")
+    return found
+
+
+def after_kill(facts: Facts, *, run: str | None) -> list[str]:
+    """Right after the kill, with no repair.
+
+    Args:
+        facts: the look.
+        run: id of the killed run, None when it never wrote a receipt.
+    """
+    found = [*_always(facts), *_claims(facts, run)]
+    moved = facts.current == facts.new != facts.old
+    closed = any(
+        receipt is not None
+        and receipt.get("update_id") == run
+        and receipt.get("outcome") not in (None, "running")
+        for receipt in facts.receipts
+    )
+    stale = [name for name, (_, generation) in facts.members.items() if generation != facts.current]
+    if moved and not closed and not facts.tail:
+        found.append("the code moved, the run is not closed, and the tail is not owed")
+    if moved and stale and not facts.debt:
+        found.append(f"the code moved, {', '.join(stale)} run the old one, and no restart is owed")
+    return found
+
+
+def after_update(facts: Facts, *, code: int, kills: int, restarted: int) -> list[str]:
+    """After one launch and one more update.
+
+    Args:
+        facts: the look.
+        code: exit code of that update.
+        kills: kills so far in this world.
+        restarted: members that a second rerun restarted.
+    """
+    found = [*_always(facts), *_claims(facts, None)]
+    if code != 0:
+        found.append(f"the next update exits {code}")
+    if facts.current != facts.new:
+        found.append(f"the next update leaves {facts.current} current instead of {facts.new}")
+    if facts.marker:
+        found.append(f"the update marker is left behind (pid {facts.marker})")
+    if facts.tail or facts.debt:
+        found.append(f"still owed: {'tail ' if facts.tail else ''}{'restart' if facts.debt else ''}".strip())
+    for name, (answers, generation) in facts.members.items():
+        if not answers:
+            found.append(f"{name} does not answer")
+        elif generation != facts.new:
+            found.append(f"{name} runs {generation or 'unknown code'} instead of {facts.new}")
+    interrupted = sum(1 for r in facts.receipts if r is not None and r.get("outcome") == "interrupted")
+    if interrupted > kills:
+        found.append(f"{interrupted} interrupted receipts after {kills} kills")
+    if any(receipt is not None and receipt.get("outcome") == "running" for receipt in facts.receipts):
+        found.append("a receipt still says running")
+    if facts.latest is None or facts.latest.get("outcome") != "success":
+        found.append("latest.json is not the successful run")
+    if restarted:
+        found.append(f"a second rerun restarted {restarted} members")
+    if facts.processes:
+        found.append(f"left running: {facts.processes[0]}")
+    return found
