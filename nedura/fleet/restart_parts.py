@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from nedura.fleet.inventory import look
 from nedura.fleet.restart import RestartParts
 from nedura.fleet.supervisors.base import Supervisor
+from nedura.fleet.supervisors.launchd import LaunchdSupervisor
 from nedura.fleet.supervisors.manual import ManualSupervisor
 from nedura.fleet.supervisors.passive import PassiveSupervisor
 from nedura.fleet.supervisors.systemd import SystemdSupervisor
@@ -37,6 +38,8 @@ def default_supervisors(
     }
     if platform.startswith("linux"):
         found["systemd"] = found["service"] = SystemdSupervisor(environ=environ)
+    elif platform == "darwin":
+        found["launchd"] = found["service"] = LaunchdSupervisor(environ=environ)
     return found
 
 

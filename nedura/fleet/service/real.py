@@ -9,6 +9,7 @@ from pathlib import Path
 import attrs
 
 from nedura.fleet.scope import homes_of
+from nedura.fleet.service.launchd import LaunchdManager
 from nedura.fleet.service.manager import ServiceManager
 from nedura.fleet.service.place import ServicePlace, account_named, real_place
 from nedura.fleet.service.systemd import SystemdManager
@@ -48,6 +49,8 @@ def gateway_services(
         managers = [
             SystemdManager(scope, place, environ=environ, product=product) for scope in ("user", "system")
         ]
+    elif place.platform == "darwin":
+        managers = [LaunchdManager(place, environ=environ, product=product)]
     return Services(
         home=home,
         place=place,

@@ -142,14 +142,16 @@ class Services:
                 )
         wanted = self.wanted(manager.scope, self.home)
         if not wanted.launcher.is_file():
-            raise RefusedError(f"There is no launcher at {wanted.launcher}.", advice="Run: nedura install --source DIR")
+            raise RefusedError(
+                f"There is no launcher at {wanted.launcher}.", advice="Run: nedura install --source DIR"
+            )
         name = manager.name_for(self.home)
         state = await manager.state(name)
         check_definition(state, self.home, "install")
         yield await self._refresh(manager, state, wanted, enable=enable)
         for note in await self._linger(manager):
             yield note
-        if start and not state.pid:
+        if start and not (await manager.state(name)).pid:
             await manager.start(name)
             yield ServiceChanged(name=name, scope=manager.scope, change="started")
 

@@ -1,24 +1,29 @@
-"""Every unit of our families that a systemd manager knows, as the inventory judges it (facts/update.md 7.3)."""
+"""Every unit and label of our families that a service manager knows, as the inventory judges it (facts/update.md 7.3, 7.4)."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import plistlib
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+from xml.parsers.expat import ExpatError
 
 import attrs
 
 from nedura.fleet.model import Probe, ServiceInfo
+from nedura.fleet.service.place import real_place
 from nedura.fleet.supervision import in_family
 from nedura.fleet.supervisors.base import RestartError
+from nedura.fleet.supervisors.launchctl import Job, Launchctl
 from nedura.fleet.supervisors.systemctl import Scope, Systemctl
 from nedura.fleet.supervisors.unit_state import UnitState
 from nedura.product import NEDURA, Product
 from nedura.text import clean
 
-__all__ = ["MARKER", "Listing", "list_services", "written_by_us"]
+__all__ = ["MARKER", "Listing", "list_services", "plist_environment", "written_by_us"]
 
 MARKER: Final = "X-Nedura-Definition"
 """Key in definitions that we write; managers ignore keys that begin with `X-`."""
@@ -41,16 +46,25 @@ class Listing:
 
 
 async def list_services(
-    *, product: Product = NEDURA, environ: Mapping[str, str] | None = None, cgroup_root: Path = _CGROUP_ROOT
+    *,
+    product: Product = NEDURA,
+    environ: Mapping[str, str] | None = None,
+    cgroup_root: Path = _CGROUP_ROOT,
+    platform: str = sys.platform,
+    agents: Path | None = None,
 ) -> Listing:
-    """Ask both managers at once; one that is not there or does not answer is skipped and the other kept. Never raises.
+    """Ask every manager at once; one that is not there or does not answer is skipped and the others kept. Never raises.
 
     Args:
         product: names.
         environ: where PATH and the runtime folder come from; default this process's.
         cgroup_root: where the control groups are mounted.
+        platform: `sys.platform`.
+        agents: folder of LaunchAgents; default the account's.
     """
     environ = os.environ if environ is None else environ
+    if platform == "darwin":
+        return await _launch_agents(agents or real_place(environ).agents, product, environ)
     scopes: tuple[Scope, ...] = ("user", "system")
     asked = await asyncio.gather(*(_ask(scope, product, environ, cgroup_root) for scope in scopes))
     return Listing(
@@ -70,6 +84,50 @@ async def _ask(
         return (), Probe(what=name, skipped=clean(error.message))
     exact = [state for state in states if in_family(state.name, product.unit_families)]
     return tuple(_service(state, scope, cgroup_root) for state in exact), Probe(what=name, count=len(exact))
+
+
+async def _launch_agents(agents: Path, product: Product, environ: Mapping[str, str]) -> Listing:
+    """Labels of our families that have a plist, each judged by the home in it; one that does not answer is skipped."""
+    launchctl = Launchctl(environ)
+    services, skipped = [], ""
+    for path in sorted(agents.glob("*.plist")):
+        if not in_family(path.stem, product.label_families):
+            continue
+        try:
+            found = await launchctl.locate(path.stem, os.getuid())
+        except RestartError as error:
+            skipped = clean(error.message)
+            continue
+        services.append(_agent(path, found))
+    return Listing(
+        services=tuple(services), probes=(Probe(what="launchd", count=len(services), skipped=skipped),)
+    )
+
+
+def _agent(path: Path, found: tuple[str, Job] | None) -> ServiceInfo:
+    domain, job = found or ("", Job())
+    return ServiceInfo(
+        name=path.stem,
+        what="launchd job",
+        scope=domain,
+        state=job.state or "not loaded",
+        main_pid=job.pid or None,
+        environment=plist_environment(path),
+        definition=path,
+        written_by_us=written_by_us(path),
+    )
+
+
+def plist_environment(path: Path) -> dict[str, str]:
+    """Environment of an agent's plist; empty when it cannot be read or is none."""
+    try:
+        found = plistlib.loads(path.read_bytes())
+    except (OSError, ValueError, ExpatError):
+        return {}
+    variables = found.get("EnvironmentVariables") if isinstance(found, dict) else None
+    if not isinstance(variables, dict):
+        return {}
+    return {str(name): value for name, value in variables.items() if isinstance(value, str)}
 
 
 def _service(state: UnitState, scope: Scope, cgroup_root: Path) -> ServiceInfo:

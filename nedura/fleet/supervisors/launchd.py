@@ -1,0 +1,192 @@
+"""Restart through launchd (facts/update.md 7.4, platform.md). Tested against a stub with the recorded answers; there is no launchd here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from nedura.fleet.model import Runtime
+from nedura.fleet.supervisors.base import RestartError, Say
+from nedura.fleet.supervisors.launchctl import (
+    ALREADY_LOADED,
+    BUSY,
+    NOT_LOADED,
+    Job,
+    Launchctl,
+    domains_of,
+    why_job_down,
+)
+from nedura.text import clean
+
+__all__ = ["LaunchdPace", "LaunchdSupervisor"]
+
+_STEP: Final = 0.1
+
+
+@attrs.frozen(kw_only=True)
+class LaunchdPace:
+    """Seconds that launchd gets.
+
+    Attributes:
+        respawn: for KeepAlive to bring a successor by itself after a drain.
+        fresh_pid: for a successor after a kickstart.
+        bootstrap: how long a refused bootstrap is tried again, while the old job is still going.
+    """
+
+    respawn: float = 10.0
+    fresh_pid: float = 15.0
+    bootstrap: float = 60.0
+
+
+@attrs.frozen
+class _Armed:
+    domain: str
+    before: Job
+
+
+class LaunchdSupervisor:
+    """Restarts members that launchd owns, by label, in the domain where the label is.
+
+    Args:
+        environ: where PATH comes from; default this process's.
+        uid: whose agents; default ours.
+        pace: time limits.
+    """
+
+    def __init__(
+        self,
+        *,
+        environ: Mapping[str, str] | None = None,
+        uid: int | None = None,
+        pace: LaunchdPace | None = None,
+    ) -> None:
+        self._launchctl = Launchctl(environ)
+        self._uid = os.getuid() if uid is None else uid
+        self._pace = pace or LaunchdPace()
+        self._armed: dict[str, _Armed] = {}
+
+    async def able(self, runtime: Runtime) -> bool:
+        """As `Supervisor.able`: a domain of ours has the label."""
+        try:
+            return await self._launchctl.locate(runtime.unit, self._uid) is not None
+        except RestartError:
+            return False
+
+    async def arm(self, runtime: Runtime) -> None:
+        """Find the label's domain once; everything afterwards uses that one.
+
+        Raises:
+            RestartError: no domain has it, or launchctl does not answer; nothing was stopped.
+        """
+        found = await self._launchctl.locate(runtime.unit, self._uid)
+        if found is None:
+            raise RestartError(
+                f"{clean(runtime.unit)} is loaded in no domain of this user.", check="missing", final=True
+            )
+        self._armed[runtime.unit] = _Armed(*found)
+
+    async def revive(self, runtime: Runtime, say: Say) -> None:
+        """As `Supervisor.revive`: KeepAlive answers exit 75; a kickstart only when it does not.
+
+        A `kickstart -k` right after an exit that KeepAlive answers would kill the successor and bring the throttle.
+
+        Raises:
+            RestartError: no fresh process came.
+        """
+        armed = self._armed[runtime.unit]
+        say("launchd to start it again")
+        if await self._fresh(armed, runtime, self._pace.respawn):
+            return
+        await self._kickstart(armed, runtime, say, kill=False)
+
+    async def force(self, runtime: Runtime, say: Say) -> None:
+        """As `Supervisor.force`: `kickstart -k`; a label that is not loaded (any more) is bootstrapped.
+
+        Raises:
+            RestartError: no fresh process came.
+        """
+        armed = self._armed[runtime.unit]
+        await self._kickstart(armed, runtime, say, kill=True)
+
+    async def _kickstart(self, armed: _Armed, runtime: Runtime, say: Say, *, kill: bool) -> None:
+        target = f"{armed.domain}/{runtime.unit}"
+        say(f"launchctl kickstart{' -k' if kill else ''}")
+        limit = armed.before.exit_timeout + self._pace.fresh_pid
+        ran = await self._launchctl.call("kickstart", *(("-k",) if kill else ()), target, timeout=limit)
+        if ran.status in NOT_LOADED:
+            await self.bootstrap(armed.domain, Path(armed.before.path), say)
+        elif ran.status != 0:
+            raise RestartError(f"launchctl kickstart failed: {ran.err or ran.status}.", check="start")
+        if not await self._fresh(armed, runtime, self._pace.fresh_pid):
+            job = await self._launchctl.job(armed.domain, runtime.unit)
+            check, reason = why_job_down(job or Job())
+            raise RestartError(f"{clean(runtime.unit)}: {reason}.", check=check)
+
+    async def bootstrap(self, domain: str, plist: Path, say: Say) -> None:
+        """Load a plist; while the old job of the label is still going (exit 5), try again. Already loaded is well.
+
+        Raises:
+            RestartError: it is refused for another reason, or for too long.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._pace.bootstrap
+        while True:
+            ran = await self._launchctl.call("bootstrap", domain, str(plist), timeout=30.0)
+            if ran.status == 0 or ran.status in ALREADY_LOADED:
+                return
+            if ran.status not in BUSY or loop.time() >= end:
+                raise RestartError(f"launchctl bootstrap failed: {ran.err or ran.status}.", check="start")
+            say("launchd to let go of the old job")
+            await asyncio.sleep(_STEP * 5)
+
+    async def bootout(self, domain: str, label: str, limit: float) -> None:
+        """Unload a label and wait until it is really gone: bootout returns when it is accepted, not when it is done.
+
+        Raises:
+            RestartError: it is still loaded after `limit` seconds.
+        """
+        ran = await self._launchctl.call("bootout", f"{domain}/{label}", timeout=max(limit, 15.0))
+        if ran.status in NOT_LOADED:
+            return
+        loop = asyncio.get_running_loop()
+        end = loop.time() + limit
+        while await self._launchctl.job(domain, label) is not None:
+            if loop.time() >= end:
+                raise RestartError(f"{clean(label)} is still loaded.", check="stop", incomplete=True)
+            await asyncio.sleep(_STEP)
+
+    async def _fresh(self, armed: _Armed, runtime: Runtime, limit: float) -> bool:
+        """Whether the label gets a process that is not the old one."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + limit
+        while True:
+            job = await self._launchctl.job(armed.domain, runtime.unit)
+            if job is not None and job.running and job.pid not in (runtime.pid, armed.before.pid):
+                return True
+            if loop.time() >= end:
+                return False
+            await asyncio.sleep(_STEP)
+
+    async def gave_up(self, runtime: Runtime) -> str:
+        """As `Supervisor.gave_up`: it is throttled, or it ended for good."""
+        armed = self._armed.get(runtime.unit)
+        if armed is None:
+            return ""
+        try:
+            job = await self._launchctl.job(armed.domain, runtime.unit)
+        except RestartError:
+            return ""
+        if job is None or job.state in ("not running", "spawn scheduled"):
+            return why_job_down(job or Job())[1]
+        return ""
+
+    def command(self, runtime: Runtime) -> str:
+        """As `Supervisor.command`."""
+        armed = self._armed.get(runtime.unit)
+        domain = armed.domain if armed else domains_of(self._uid)[0]
+        return f"launchctl kickstart -k {domain}/{runtime.unit}"
