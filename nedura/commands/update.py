@@ -14,6 +14,21 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         dest="logs", metavar="LOG", required=True
     )
     _logs(logs.add_parser("update", help="what the last updates did, from their receipts"))
+    debug = commands.add_parser("debug", help="help others to find a fault")
+    _bundle(
+        debug.add_subparsers(dest="debug_verb", metavar="WHAT", required=True).add_parser(
+            "bundle", help="receipts, logs and states in one redacted file; nothing is sent"
+        )
+    )
+
+
+def _bundle(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(handler="nedura_cli.debug:bundle")
+    parser.add_argument(
+        "--output", metavar="FILE", help="where to write it (default: the root home's debug folder)"
+    )
+    parser.add_argument("--preview", action="store_true", help="only show what would be in it")
+    parser.add_argument("--json", action="store_true", help="one JSON record on stdout")
 
 
 def _update(parser: argparse.ArgumentParser) -> None:
