@@ -21,6 +21,7 @@ from nedura.product import NEDURA, Product
 from nedura.programs import child_environment
 from nedura.records import make_folder, remove, write_bytes
 from nedura.text import clean
+from nedura.update.build_run import apply_build, decisions_for
 from nedura.update.candidate import Building, Inputs, requires_python, start, tree_text
 from nedura.update.environment import discard, ensure_environment
 from nedura.update.events_install import Installed, InstallStep
@@ -287,6 +288,23 @@ def _fill(job: _Job, building: Building) -> None:
     building.venv()
     if building.broken:
         _check_launch(job, building)
+    _builds(job, building)
+
+
+def _builds(job: _Job, building: Building) -> None:
+    """Builds that every install has; a failed one fails the installation.
+
+    Raises:
+        UpdateError: names the build.
+    """
+    home = job.paths.root_home
+    for decision in decisions_for(job.product.builds, building.entries, home, None, None):
+        if decision.action == "skip":
+            continue
+        job.report(InstallStep(label=f"building {decision.build.name}"))
+        failure = apply_build(building, decision, home, time.time())
+        if failure:
+            raise UpdateError(f"The build {decision.build.name} failed: {failure}", stop_class="build")
 
 
 def _check_launch(job: _Job, building: Building) -> None:

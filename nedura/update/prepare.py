@@ -20,6 +20,7 @@ from nedura.update.builds import Decision
 from nedura.update.candidate import Building, Inputs, abandon, inputs_hash, requires_python, start, tree_text
 from nedura.update.channels import Choice, channel_key, choose_channel
 from nedura.update.collect import folder_size, sweep
+from nedura.update.commit.gitlocks import clear_stale_locks
 from nedura.update.disk import Need, check_room, tree_need
 from nedura.update.edit_rules import told
 from nedura.update.edits import Edits, Merge, merge_edits, read_edits
@@ -98,6 +99,7 @@ def _open(run: Run, paths: InstallPaths) -> _Work:
     record = read_record(paths)
     source = _source(run, record)
     git = open_repository(paths, source, run.environ)
+    run.notes["stale_locks"] = clear_stale_locks(paths.repo, paths.repo)
     sweep(paths, git)
     configured = read_config(run.root_home).text(channel_key(paths.install_id))
     current = paths.pointed()
@@ -149,6 +151,9 @@ async def _choose(work: _Work) -> AsyncGenerator[Event, None]:
     """Fetch, and decide whether the move is allowed."""
     if work.source is None:
         yield Notice(text="The source checkout is gone; its local edits are not carried.", warning=True)
+    stale = work.run.notes.get("stale_locks")
+    if stale:
+        yield StepDone(name="stale_locks", detail=f"moved aside: {', '.join(map(str, stale))}")
     pinned = _moved_remote(work)
     if pinned:
         yield Notice(text=pinned, warning=True)
@@ -169,6 +174,7 @@ async def _choose(work: _Work) -> AsyncGenerator[Event, None]:
         name="fetch", detail=f"{work.remote.shown} {work.target.name} {work.target.commit[:12]} "
         f"in {time.monotonic() - began:.1f} s",
     )  # fmt: skip
+    work.run.notes["branch"] = work.target.name
     judge_move(work.target, allow_downgrade=work.run.options.allow_downgrade)
     if work.target.move == "rewritten":
         yield Notice(
