@@ -6,9 +6,10 @@ It only moves connected apps; the config's own completion stays with the sign-in
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from nedura.locks import FileLock
 from nedura.product import NEDURA, Product
 from nedura.signin.accounts import AccountStore
 from nedura.signin.addresses import portal_of, same_portal
+from nedura.signin.group_commit import GroupCommit
 from nedura.signin.handoff_copy import public_view, result_lines
 from nedura.signin.handoff_record import HandoffStore
 from nedura.signin.handoff_rules import Record, Reply, State, abandon, after, is_due, lease, read_reply
@@ -132,6 +134,10 @@ class _Drain:
     subject: str = ""
     portal: str = ""
     renew: bool = False
+    writes: GroupCommit = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.writes = GroupCommit(self.store)
 
     async def all(self) -> tuple[DrainResult, ...]:
         records = self.store.read()  # one small file; there is none in nearly every home
@@ -169,7 +175,8 @@ class _Drain:
         )
         tried: set[str] = set()
         async with self.client_factory(trust, timeout=CLAIM_SECONDS, environ=self.environ) as client:
-            done = await asyncio.gather(*(self._worker(client, bearer, tried) for _ in range(AT_ONCE)))
+            ask = functools.partial(self._claim, client, bearer)
+            done = await asyncio.gather(*(self._work(ask, tried) for _ in range(AT_ONCE)))
         if self.renew:
             await self._renew(bearer)
         return tuple(result for results in done for result in results)
@@ -209,59 +216,53 @@ class _Drain:
 
     async def _unsent(self) -> tuple[DrainResult, ...]:
         """No bearer can be had: the attempts count as transport failures (facts/signin.md 7.4)."""
-        results = []
-        tried: set[str] = set()
-        while (record := await asyncio.to_thread(self._take, tried)) is not None:
-            if record.open:
-                record = await asyncio.to_thread(self._settle, record, Reply(code="no_bearer"))
-            results.append(_result(record))
-        return tuple(results)
 
-    async def _worker(self, client: Client, bearer: Secret, tried: set[str]) -> list[DrainResult]:
+        async def no_bearer(record: Record) -> Reply:
+            return Reply(code="no_bearer")
+
+        return tuple(await self._work(no_bearer, set()))
+
+    async def _work(self, ask: Callable[[Record], Awaitable[Reply]], tried: set[str]) -> list[DrainResult]:
+        """Take, ask and settle records until none is due; one write settles a record and takes the next."""
         results = []
-        while (record := await asyncio.to_thread(self._take, tried)) is not None:
-            if record.open:
-                reply = await self._claim(client, bearer, record)
-                record = await asyncio.to_thread(self._settle, record, reply)
+        _, record = await self._turnover(tried)
+        while record is not None:
+            reply = await ask(record) if record.open else None
+            record, following = await self._turnover(tried, record, reply)
+            if record is not None:
                 self.renew |= record.cohort_carried
-            results.append(_result(record))
+                results.append(_result(record))
+            record = following
         return results
 
-    def _take(self, tried: set[str]) -> Record | None:
-        """Count and lease the next due record, in one locked write before its request leaves."""
+    async def _turnover(
+        self, tried: set[str], sent: Record | None = None, reply: Reply | None = None
+    ) -> tuple[Record | None, Record | None]:
+        """Apply an answer to the record that was sent, then count and lease the next due one: one locked write.
+
+        The lease is on disk before its request leaves. An answer to a record that is no longer the one that was sent changes nothing.
+        """
+        settled, taken = sent, None
         now = self.clock.time()
-        taken: list[Record] = []
 
         def decide(records: tuple[Record, ...]) -> tuple[Record, ...]:
-            taken.clear()
-            due = next(
-                (r for r in records if r.id not in tried and is_due(r, now) and not self._foreign(r)), None
-            )
+            nonlocal settled, taken
+            if sent is not None and reply is not None:
+                settled = _settled(records, sent, reply, now)
+                records = _with(records, settled)
+            due = next((one for one in records if self._may_send(one, tried, now)), None)
             if due is None:
                 return records
-            taken.append(lease(due, now))
-            return tuple(taken[0] if record is due else record for record in records)
+            taken = lease(due, now)
+            return _with(records, taken)
 
-        self.store.change(decide)
-        tried.update(record.id for record in taken)
-        return taken[0] if taken else None
+        await self.writes.write(decide)
+        if taken is not None:
+            tried.add(taken.id)
+        return settled, taken
 
-    def _settle(self, sent: Record, reply: Reply) -> Record:
-        """Apply an answer, unless the record is no longer the one that was sent."""
-        now = self.clock.time()
-        result = sent
-
-        def decide(records: tuple[Record, ...]) -> tuple[Record, ...]:
-            nonlocal result
-            current = next((record for record in records if record.id == sent.id), None)
-            if current is None or not current.open or current.attempts != sent.attempts:
-                result = current or sent
-                return records
-            result = after(current, reply, now)
-            return tuple(result if record is current else record for record in records)
-
-        self.store.change(decide)
-        return result
+    def _may_send(self, record: Record, tried: set[str], now: float) -> bool:
+        return record.id not in tried and is_due(record, now) and not self._foreign(record)
 
     async def _claim(self, client: Client, bearer: Secret, record: Record) -> Reply:
         secret = self.product.setting(self.environ, "ANON_API_SECRET")
@@ -278,9 +279,8 @@ class _Drain:
             return Reply(code=error.error or "portal", retry_after=error.retry_after)
         except NeduraError as error:
             return Reply(code=error.code)
-        self.renew |= (
-            answer.status == 401
-        )  # our clock may think the token good; the next attempt needs another one
+        if answer.status == 401:
+            self.renew = True  # our clock may think the token good: the next attempt needs another one
         reply = read_reply(answer.body, answer.retry_after)
         log.info("hand-off %s attempt %d: %d %s", record.id, record.attempts, answer.status, reply.code)
         return reply
@@ -296,6 +296,17 @@ class _Drain:
             clock=self.clock,
             client_factory=self.client_factory,
         )
+
+
+def _with(records: tuple[Record, ...], changed: Record) -> tuple[Record, ...]:
+    return tuple(changed if record.id == changed.id else record for record in records)
+
+
+def _settled(records: tuple[Record, ...], sent: Record, reply: Reply, now: float) -> Record:
+    """The record after its answer, or as it is now when somebody else changed it meanwhile."""
+    current = next((record for record in records if record.id == sent.id), sent)
+    untouched = current.open and current.attempts == sent.attempts
+    return after(current, reply, now) if untouched else current
 
 
 def _result(record: Record) -> DrainResult:

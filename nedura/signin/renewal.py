@@ -125,14 +125,19 @@ def next_step(
     sets = [entry]
     if newest is not None and identity_key(newest) == identity_key(entry) is not None:
         sets.append(newest)
+    gone = set(spent)
+
+    def redeemable(one: Entry) -> bool:
+        return bool(_refresh_of(one)) and fingerprint(_refresh_of(one)) not in gone
+
     sets.sort(key=obtained_at, reverse=True)
+    # A chain that can go on is never given up for a newer one that cannot.
+    sets = [one for one in sets if redeemable(one)] or sets
     good = _first_good(sets, now, force=force, rejected=rejected, min_life=min_life)
     if good is not None:
         return Plan(need=Need.NOTHING if _same_tokens(good, entry) else Need.ADOPT, entry=good)
-    gone = set(spent)
-    redeemable = [one for one in sets if _refresh_of(one) and fingerprint(_refresh_of(one)) not in gone]
-    if redeemable:
-        return Plan(need=Need.REDEEM, entry=redeemable[0])
+    if redeemable(sets[0]):
+        return Plan(need=Need.REDEEM, entry=sets[0])
     if _refresh_of(entry):
         return Plan(
             need=Need.LOST, entry=sets[0]

@@ -75,6 +75,14 @@ def test_a_newer_set_that_ends_too_is_the_one_redeemed() -> None:
     assert plan.entry["refresh_token"] == "R2"
 
 
+def test_a_newer_set_that_cannot_go_on_is_not_adopted_over_a_chain_that_can() -> None:
+    newer = login(age=5, refresh="R2", n=1)
+    assert next_step(login(), newer, (fingerprint("R2"),), NOW).need is Need.NOTHING
+    plan = next_step(login(10), newer, (fingerprint("R2"),), NOW)
+    assert (plan.need, (plan.entry or {})["refresh_token"]) == (Need.REDEEM, "R1")
+    assert next_step(login(10), newer, (fingerprint("R1"), fingerprint("R2")), NOW).need is Need.ADOPT
+
+
 def test_another_accounts_set_is_never_adopted() -> None:
     plan = next_step(login(10), login(age=5, refresh="R2", sub="u2"), (), NOW)
     assert plan.entry is not None

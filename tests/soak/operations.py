@@ -1,0 +1,168 @@
+"""What one process of the soak does: the library's own calls on a real home, over a real connection."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from nedura.errors import NeduraError
+from nedura.signin.accounts import AccountStore
+from nedura.signin.handoff import drain
+from nedura.signin.identity import Kind, account_entry, identity_key
+from nedura.signin.refresh import refresh_account
+from tests.soak.bugs import records_of, spent_of
+
+
+class ShiftedClock:
+    """The machine's clock as the soak sets it."""
+
+    def __init__(self, now: float) -> None:
+        self._offset = now - time.time()
+
+    def time(self) -> float:
+        return time.time() + self._offset
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+@attrs.frozen(kw_only=True)
+class Request:
+    """What a process is asked to do.
+
+    Attributes:
+        name, force: as `plan.Op`.
+        home: the profile's home.
+        environ: its environment.
+        now: its wall clock.
+        answer: the portal's token answer for a sign-in, or the identity for a mint.
+        bug: a planted bug, empty for none.
+    """
+
+    name: str
+    home: Path
+    environ: dict[str, str]
+    now: float
+    answer: dict[str, Any]
+    force: bool = False
+    bug: str = ""
+
+
+def child(connection: Connection, request: Request) -> None:
+    """Entry of a process: waits for its start, works, reports."""
+    connection.recv()
+    connection.send(perform(request))
+
+
+def perform(request: Request) -> dict[str, str]:
+    """Do one thing and say how it ended."""
+    try:
+        return {"done": _TABLE[request.name](request)}
+    except NeduraError as error:
+        return {"error": f"{type(error).__name__}: {error.message}"}
+    except Exception as error:  # the border: an unexpected error is a violation, not the end of the soak
+        return {"crash": f"{type(error).__name__}: {error}"}
+
+
+def _store(request: Request) -> AccountStore:
+    return AccountStore(request.home, environ=request.environ)
+
+
+def _portal(request: Request) -> str:
+    return request.environ["NEDURA_PORTAL_BASE_URL"]
+
+
+def _sign_in(request: Request) -> str:
+    entry = account_entry(
+        request.answer,
+        portal_url=_portal(request),
+        inference_url="",
+        client_id="hermes-cli",
+        scope="inference:invoke",
+        tls={},
+        now=request.now,
+    )
+    _store(request).save_account(entry, renewal=False, now=request.now)
+    return "saved, " + _drain(request)
+
+
+def _mint(request: Request) -> str:
+    entry = {
+        "auth_method": "anonymous",
+        "account_tier": "anonymous",
+        "anon_token": request.answer["token"],
+        "client_id": "nas-anonymous",
+        "portal_base_url": _portal(request),
+        "user_id": request.answer["user_id"],
+        "org_id": request.answer["org_id"],
+    }
+    with _store(request).transaction() as transaction:
+        if transaction.state.kind(request.now) in (Kind.ACCOUNT, Kind.DEAD):
+            return "skipped"  # a mint never takes the place of an account
+        transaction.save_guest(entry, renewal=False, now=request.now)
+    return "minted"
+
+
+def _sign_out(request: Request) -> str:
+    with _store(request).transaction() as transaction:
+        transaction.forget(request.now)
+    return "signed out"
+
+
+def _adopt(request: Request) -> str:
+    with _store(request).transaction() as transaction:
+        held = transaction.state.held
+        if held is None or identity_key(held) == identity_key(transaction.state.entry):
+            return "skipped"
+        transaction.adopt(held, request.now)
+    return "adopted"
+
+
+def _refresh(request: Request) -> str:
+    store = _store(request)
+    result = asyncio.run(
+        refresh_account(
+            store,
+            force=request.force,
+            environ=request.environ,
+            clock=ShiftedClock(request.now),
+            spent=spent_of(request.bug, store),
+        )
+    )
+    return result.outcome.value
+
+
+def _drain(request: Request) -> str:
+    results = asyncio.run(
+        drain(
+            request.home,
+            environ=request.environ,
+            clock=ShiftedClock(request.now),
+            records=records_of(request.bug, request.home),
+        )
+    )
+    return ",".join(result.state for result in results)
+
+
+def _tick(request: Request) -> str:
+    return f"{_refresh(request)}, {_drain(request)}"
+
+
+_TABLE: dict[str, Callable[[Request], str]] = {
+    "sign_in": _sign_in,
+    "mint": _mint,
+    "sign_out": _sign_out,
+    "adopt": _adopt,
+    "refresh": _refresh,
+    "drain": _drain,
+    "tick": _tick,
+}

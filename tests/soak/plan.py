@@ -1,0 +1,141 @@
+"""What a soak does, as data, from a seed. No IO."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any, Final
+
+import attrs
+
+PROFILES: Final = ("", "p1", "p2", "p3", "p4")
+"""The root profile and four named ones."""
+
+ACCOUNTS: Final = ("alice@example.test", "bob@example.test", "carol@example.test")
+APPS: Final = ("gmail", "notion:reconnect", "slack", "jira")
+SETTLE_EVERY: Final = 50
+
+_OPS: Final = {"sign_in": 5, "mint": 4, "sign_out": 1, "adopt": 2, "refresh": 6, "drain": 5, "tick": 4}
+_FAULTS: Final[tuple[dict[str, Any], ...]] = (
+    {"route": "token.refresh", "commit": True, "drop": True},
+    {"route": "token.refresh", "drop": True},
+    {"route": "token.refresh", "commit": True, "status": 200, "body": "html"},
+    {"route": "token.refresh", "status": 429, "error": "slow_down", "headers": {"retry-after": "30"}},
+    {"route": "token.refresh", "status": 503, "body": "html"},
+    {"route": "token.refresh", "status": 502, "body": "empty"},
+    {
+        "route": "token.refresh",
+        "status": 307,
+        "body": "empty",
+        "headers": {"location": "http://127.0.0.1:1/"},
+    },
+    {"route": "anon.claim", "commit": True, "drop": True},
+    {"route": "anon.claim", "drop": True},
+    {
+        "route": "anon.claim",
+        "status": 503,
+        "error": "temporarily_unavailable",
+        "headers": {"retry-after": "120"},
+    },
+    {"route": "anon.claim", "status": 404, "error": "not_found"},
+    {"route": "anon.claim", "status": 500, "body": "html", "times": 2},
+    {"route": "anon.claim", "commit": True, "status": 200, "body": "array"},
+    {"route": "anon.claim", "error": "client_not_allowed"},
+)
+
+
+@attrs.frozen(kw_only=True)
+class Op:
+    """One thing that a process does to a profile.
+
+    Attributes:
+        name: sign_in, mint, sign_out, adopt, refresh, drain or tick.
+        profile: whose.
+        account: e-mail for a sign-in.
+        force: for a refresh.
+    """
+
+    name: str
+    profile: str
+    account: str = ""
+    force: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Kill:
+    """SIGKILL at the n-th call of a kind."""
+
+    call: str
+    number: int
+
+
+@attrs.frozen(kw_only=True)
+class Step:
+    """One step: what changes around the processes, then what they do, at the same time.
+
+    Attributes:
+        ops: done concurrently, each in a process of its own.
+        kill: kills the first of them.
+        power_cut: afterwards the disk forgets what was not synced.
+        advance: seconds that pass first.
+        skew: how far the clients' wall clock is off the portal's from now on; None leaves it.
+        fault: planted at the portal first.
+        revoke: account whose logins the portal ends first.
+        cohort: claims carry the cohort.
+    """
+
+    ops: tuple[Op, ...]
+    kill: Kill | None = None
+    power_cut: bool = False
+    advance: float = 0.0
+    skew: float | None = None
+    fault: dict[str, Any] | None = None
+    revoke: str = ""
+    cohort: bool = False
+
+
+def steps(seed: int, *, kills: bool = True) -> Iterator[Step]:
+    """An endless plan.
+
+    Args:
+        seed: the same seed, the same plan.
+        kills: whether processes can be killed and power be cut here.
+    """
+    rng = random.Random(seed)
+    while True:
+        count = rng.choices((1, 2, 3), (7, 2, 1))[0]
+        ops = tuple(_op(rng) for _ in range(count))
+        traced = kills and count == 1
+        kill = (
+            Kill(call=rng.choice(("fsync", "rename")), number=rng.choice((1, 1, 2, 2, 3, 4, 5, 6, 7, 9)))
+            if traced and rng.random() < 0.35
+            else None
+        )
+        yield Step(
+            ops=ops,
+            kill=kill,
+            power_cut=traced and (rng.random() < (0.6 if kill else 0.15)),
+            advance=rng.choice((0.0, 1.0, 31.0, 65.0, 400.0, 900.0, 4000.0, 22000.0)),
+            skew=rng.choice((0.0, 0.0, -3600.0, 3600.0, -86400.0, 7 * 86400.0))
+            if rng.random() < 0.12
+            else None,
+            fault=_fault(rng, ops[0]) if rng.random() < 0.35 else None,
+            revoke=rng.choice(ACCOUNTS) if rng.random() < 0.02 else "",
+            cohort=rng.random() < 0.1,
+        )
+
+
+def _op(rng: random.Random) -> Op:
+    name = rng.choices(list(_OPS), list(_OPS.values()))[0]
+    return Op(
+        name=name,
+        profile=rng.choice(PROFILES),
+        account=rng.choice(ACCOUNTS) if name == "sign_in" else "",
+        force=name == "refresh" and rng.random() < 0.6,
+    )
+
+
+def _fault(rng: random.Random, op: Op) -> dict[str, Any]:
+    """A fault on a route that the operation is likely to use."""
+    route = "token.refresh" if op.name in ("refresh", "tick") else "anon.claim"
+    return dict(rng.choice([fault for fault in _FAULTS if fault["route"] == route]))
