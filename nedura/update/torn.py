@@ -226,14 +226,14 @@ def put_back(git: SourceGit, pre: str, target: str) -> int:
             (back if change.old_mode else gone).append(change.path)
     if not back and not gone:
         return 0  # nothing was written, so the index is untouched too, and what somebody staged in it stays
+    for path in gone:
+        _remove(git.checkout, path)  # first of all, because the disk may be full
     git.run("read-tree", "--reset", pre)
     hidden = {item[2:] for item in git.run("ls-files", "-t", "-z").items if item.startswith("S ")}
     back = [path for path in back if path not in hidden]  # outside a sparse checkout: missing on purpose
-    for path in gone:
-        _remove(git.checkout, path)
     if back:
         _clear_the_way(git.checkout, back)
-        git.run("checkout-index", "-f", "-q", "-z", "--stdin", stdin=_nul(back))
+        git.run("checkout-index", "-f", "-u", "-q", "-z", "--stdin", stdin=_nul(back))
     git.run("update-index", "-q", "--refresh", ok=(0, 1))
     sync_paths(git.checkout, [*back, *gone])
     return len(back) + len(gone)

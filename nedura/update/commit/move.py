@@ -248,6 +248,12 @@ def _undo(git: SourceGit, step: Move, reason: str) -> None:
 
 
 def _back(git: SourceGit, step: Move) -> None:
+    """Files, then refs. Where no ref has moved yet the move's own marker already says all that the next launch must know."""
+    head = git.text("rev-parse", "--verify", "HEAD^{commit}")
+    branch = git.run("symbolic-ref", "-q", "--short", "HEAD", ok=(0, 1)).text
+    if (head, branch) == (step.pre, step.was_branch):
+        put_back(git, step.pre, step.target)
+        return
     marker = _marker(git, step, "branch" if step.was_branch else "detach")
     write_marker(git.git_dir, marker)
     put_back(git, step.pre, step.target)

@@ -160,7 +160,7 @@ def write_paths(git: SourceGit, paths: Sequence[str], index: Path | None = None)
         SourceGitError: git failed.
     """
     if paths:
-        git.run("checkout-index", "-f", "-q", "-z", "--stdin", stdin=_nul(paths), index=index)
+        git.run("checkout-index", "-f", "-u", "-q", "-z", "--stdin", stdin=_nul(paths), index=index)
         sync_paths(git.checkout, paths)
     git.run("update-index", "-q", "--refresh", ok=(0, 1))
 
