@@ -1,0 +1,258 @@
+"""Scenes with the real gateway under a real user manager: `real-systemd.sh user -n -- python -m tests.system.fleet.scenes NAME`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from nedura.fleet import ask_now, lock_holder
+from nedura.fleet.processes import system_processes
+
+ROOT = Path(__file__).resolve().parents[3]
+SCENES: Final[dict[str, Callable[[], None]]] = {}
+HANDLER = "nedura.testing.handlers:slow_words"
+
+
+def scene(function: Callable[[], None]) -> Callable[[], None]:
+    SCENES[function.__name__] = function
+    return function
+
+
+def home() -> Path:
+    return Path(os.environ["HOME"])
+
+
+def systemctl(*arguments: str, check: bool = True) -> str:
+    return subprocess.run(
+        ["systemctl", "--user", *arguments], check=check, capture_output=True, text=True, timeout=40
+    ).stdout.strip()
+
+
+def write_unit(name: str, command: str, *environment: str, **service: str) -> None:
+    rules = {
+        "Type": "notify", "NotifyAccess": "all", "Restart": "always", "RestartSec": "0.2", "RestartForceExitStatus": "75",
+        "SuccessExitStatus": "75", "RestartPreventExitStatus": "78", "KillMode": "mixed", "TimeoutStartSec": "20", **service,
+    }  # fmt: skip
+    lines = ["[Unit]", "StartLimitIntervalSec=0", "[Service]", f"ExecStart={command}"]
+    lines += [f"{key}={value}" for key, value in rules.items()]
+    lines += [f"Environment={pair}" for pair in (f"PYTHONPATH={ROOT}", *environment)]
+    folder = home() / ".config/systemd/user"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text("\n".join(lines) + "\n")
+    systemctl("daemon-reload")
+
+
+def nedura(*arguments: str, check: bool = False) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "nedura_cli", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=check,
+    )
+
+
+def until(condition: Callable[[], Any], what: str, timeout: float = 20.0) -> Any:
+    end = time.monotonic() + timeout
+    while not (value := condition()):
+        assert time.monotonic() < end, f"{what} did not happen"
+        time.sleep(0.05)
+    return value
+
+
+def start_time(pid: int) -> int | None:
+    stat = system_processes().stat(pid)
+    return stat.start_time if stat is not None and not stat.dead else None
+
+
+def serving(folder: Path, *, other_than: int = 0) -> dict[str, Any]:
+    def look() -> dict[str, Any] | None:
+        answer = ask_now(folder, "identify")
+        good = answer and answer["gateway_state"] == "running" and answer["pid"] != other_than
+        return answer if good else None
+
+    found: dict[str, Any] = until(look, f"a gateway on {folder}")
+    return found
+
+
+def gateway_command(*arguments: str) -> str:
+    return " ".join([sys.executable, "-m", "nedura_gateway", "--handler", HANDLER, *arguments])
+
+
+@scene
+def another_product_is_untouched_by_every_verb() -> None:
+    """The real unit of the other product on its own home, and no home of ours: its pid and start time stay through every verb."""
+    tree = Path(tempfile.mkdtemp(prefix="hermes-", dir=os.environ["XDG_RUNTIME_DIR"]))
+    (tree / "hermes_cli").mkdir()
+    (tree / "hermes_cli" / "__init__.py").touch()
+    (tree / "hermes_cli" / "main.py").write_text(
+        "import os, signal, sys, time\n"
+        "log = open(os.path.join(os.environ['HERMES_HOME'], 'signals'), 'a')\n"
+        "def note(number, frame): log.write(f'{number}\\n'); log.flush()\n"
+        "for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(number, note)\n"
+        "while True: time.sleep(0.1)\n"
+    )
+    theirs = home() / ".hermes"
+    theirs.mkdir()
+    (theirs / "gateway.pid").write_text("{}")
+    write_unit(
+        "hermes-gateway.service", f"{sys.executable} -m hermes_cli.main gateway run",
+        f"PYTHONPATH={tree}", f"HERMES_HOME={theirs}", Type="simple",
+    )  # fmt: skip
+    systemctl("start", "hermes-gateway.service")
+    pid = int(systemctl("show", "-P", "MainPID", "hermes-gateway.service"))
+    born = start_time(pid)
+    before = sorted(
+        (path.name, path.stat().st_mtime_ns) for path in theirs.iterdir() if path.name != "signals"
+    )
+    assert born is not None
+    assert not (home() / ".nedura").exists()
+    verbs = [
+        ["fleet", "status"], ["fleet", "status", "--json"], ["fleet", "explain", str(pid)], ["gateway", "status", "--deep"],
+        ["gateway", "list"], ["gateway", "start", "--all"], ["gateway", "restart", "--all"], ["gateway", "stop", "--all"],
+        ["gateway", "restart"], ["gateway", "stop"], ["gateway", "uninstall"], ["gateway", "migrate-legacy"],
+        ["update", "--plan"], ["update", "--check"], ["update"],
+    ]  # fmt: skip
+    for words in verbs:
+        result = nedura(*words)
+        sys.stdout.write(f"{' '.join(words)}: exit {result.returncode}\n")
+        now = int(systemctl("show", "-P", "MainPID", "hermes-gateway.service") or 0)
+        assert (now, start_time(pid)) == (pid, born), f"{words} touched it: {result.stdout}{result.stderr}"
+    assert not (theirs / "signals").read_text(), "not one signal arrived"
+    assert (
+        sorted((path.name, path.stat().st_mtime_ns) for path in theirs.iterdir() if path.name != "signals")
+        == before
+    )
+    status = json.loads(nedura("fleet", "status", "--json").stdout)
+    assert [(item["name"], item["reason"]) for item in status["foreign"]] == [
+        ("hermes-gateway.service", "another product")
+    ]
+    assert "hermes-gateway.service" in nedura("fleet", "status").stdout
+    os.kill(pid, 1)
+    until(lambda: (theirs / "signals").read_text(), "the trap")  # and the trap does work
+
+
+@scene
+def a_unit_is_ready_drains_and_comes_back() -> None:
+    """Type=notify: start returns when the gateway serves; SIGUSR1 is 75 and comes back; 78 stays down."""
+    ours = home() / ".nedura"
+    ours.mkdir()
+    write_unit("nedura-gateway.service", gateway_command(), f"NEDURA_HOME={ours}", WatchdogSec="2")
+    systemctl("start", "nedura-gateway.service")
+    answer = ask_now(ours, "identify")
+    assert answer is not None, "start returned before the gateway served"
+    assert (answer["gateway_state"], answer["supervisor"], answer["unit"], answer["unit_scope"]) == (
+        "running", "systemd", "nedura-gateway.service", "user",
+    )  # fmt: skip
+    os.kill(answer["pid"], 10)
+    second = serving(ours, other_than=answer["pid"])
+    assert systemctl("show", "-P", "NRestarts", "nedura-gateway.service") == "1"
+    time.sleep(3)  # longer than the watchdog's leash
+    assert serving(ours)["pid"] == second["pid"], "an idle gateway feeds the watchdog"
+    (row,) = json.loads(nedura("fleet", "status", "--json").stdout)["runtimes"]
+    assert (row["unit"], row["restart_via"]) == ("nedura-gateway.service", "systemd")
+    (ours / "config.yaml").write_text("a: [")
+    os.kill(second["pid"], 10)
+    until(
+        lambda: (
+            systemctl("show", "-P", "ExecMainStatus", "nedura-gateway.service") == "78"
+            and systemctl("is-active", "nedura-gateway.service", check=False) == "failed"
+        ),
+        "a permanent refusal",
+    )
+
+
+@scene
+def a_wrapper_is_the_main_process() -> None:
+    """MainPID is `env -S ...; sh`, the gateway its child: found by cgroup, drained by its lock, never by MainPID (#66900)."""
+    ours = home() / ".nedura"
+    ours.mkdir()
+    script = home() / "wrapper.sh"
+    script.write_text(f"#!/bin/sh\n{gateway_command()} &\nwait $!\nexit $?\n")
+    script.chmod(0o755)
+    write_unit("nedura-gateway.service", str(script), f"NEDURA_HOME={ours}")
+    systemctl("start", "nedura-gateway.service")
+    answer = serving(ours)
+    main = int(systemctl("show", "-P", "MainPID", "nedura-gateway.service"))
+    assert answer["pid"] != main
+    assert lock_holder(ours).pid == answer["pid"]
+    status = json.loads(nedura("fleet", "status", "--json").stdout)
+    (row,) = status["runtimes"]
+    assert (row["pid"], row["unit"], row["supervisor"]) == (
+        answer["pid"],
+        "nedura-gateway.service",
+        "systemd",
+    )
+    assert status["foreign"] == []
+    found = json.loads(nedura("fleet", "explain", "--json", str(answer["pid"])).stdout)
+    assert (found["gateway_run"], found["supervisor"]) == (True, "systemd")
+    assert json.loads(nedura("fleet", "explain", "--json", str(main)).stdout)["gateway_run"] is False
+
+
+@scene
+def an_odd_unit_name_is_found_by_cgroup() -> None:
+    ours = home() / ".nedura"
+    ours.mkdir()
+    write_unit("mybot.service", gateway_command(), f"NEDURA_HOME={ours}")
+    systemctl("start", "mybot.service")
+    answer = serving(ours)
+    assert (answer["supervisor"], answer["unit"]) == ("systemd", "mybot.service")
+    (row,) = json.loads(nedura("fleet", "status", "--json").stdout)["runtimes"]
+    assert (row["unit"], row["restart_via"]) == ("mybot.service", "systemd")
+
+
+@scene
+def what_a_session_starts_is_manual() -> None:
+    """A service that is no gateway's starts one as a child of a child: its manager does not supervise it (#108244)."""
+    ours = home() / ".nedura"
+    ours.mkdir()
+    script = home() / "session.sh"
+    script.write_text(f"#!/bin/sh\nsh -c '{gateway_command()} & sleep 600' &\nsleep 600\n")
+    script.chmod(0o755)
+    write_unit("builder.service", str(script), f"NEDURA_HOME={ours}", Type="simple")
+    systemctl("start", "builder.service")
+    answer = serving(ours)
+    assert (answer["supervisor"], answer["unit"]) == ("manual", "")
+    systemctl("kill", "-s", "KILL", "builder.service")
+
+
+@scene
+def two_managers_view_of_one_home() -> None:
+    """Two units on one home: one serves, the other is refused for a while (75) and hurts nobody."""
+    ours = home() / ".nedura"
+    ours.mkdir()
+    write_unit("nedura-gateway.service", gateway_command(), f"NEDURA_HOME={ours}")
+    systemctl("start", "nedura-gateway.service")
+    first = serving(ours)
+    write_unit(
+        "nedura-gateway-twin.service",
+        gateway_command(),
+        f"NEDURA_HOME={ours}",
+        "NEDURA_SUPERVISED_CHILD=1",
+        RestartSec="1",
+    )
+    systemctl("start", "--no-block", "nedura-gateway-twin.service")
+    until(
+        lambda: systemctl("show", "-P", "ExecMainStatus", "nedura-gateway-twin.service") == "75",
+        "the refusal",
+    )
+    assert serving(ours)["pid"] == first["pid"]
+    systemctl("stop", "nedura-gateway-twin.service")
+
+
+def main(name: str) -> int:
+    SCENES[name]()
+    sys.stdout.write(f"scene {name}: done\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
