@@ -46,7 +46,7 @@ class ServicePlace:
         system_units: folder of the machine's units.
         agents: folder of the account's LaunchAgents.
         temporary: folders whose homes get no service.
-        container: whether this is a container, where no user manager outlives us.
+        container: whether this is a container without a systemd of its own, where no user manager outlives us.
         path_folders: what a service's PATH begins with, as far as the folders exist.
     """
 
@@ -126,6 +126,7 @@ def real_place(environ: Mapping[str, str] | None = None) -> ServicePlace:
         user_units=base / "systemd" / "user",
         agents=account.home / "Library" / "LaunchAgents",
         temporary=tuple(sorted(temporary)),
-        container=any(os.path.exists(mark) for mark in ("/.dockerenv", "/run/.containerenv")),
+        container=not os.path.isdir("/run/systemd/system")
+        and any(os.path.exists(mark) for mark in ("/.dockerenv", "/run/.containerenv")),
         path_folders=tuple(account.home / tool for tool in tools),
     )

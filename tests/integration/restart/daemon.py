@@ -50,7 +50,8 @@ async def main() -> int:
         settings=DrainSettings(after_turn_s=drain, cron_s=0, grace_s=0.2), auto_ready=False
     )
     member = FleetMember(home, options)
-    member.code = identity("9" if fault == "version" else version)
+    if version != "real":
+        member.code = identity("9" if fault == "version" else version)
     async with member:
         if fault == "hang":
             await member.wait_stopped()

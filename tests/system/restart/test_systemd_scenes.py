@@ -10,6 +10,7 @@ import pytest
 
 from tests.system.restart.scenes import SCENES
 from tests.system.restart.service_scenes import SCENES as SERVICE_SCENES
+from tests.system.restart.system_scenes import SCENES as SYSTEM_SCENES
 
 ROOT = Path(__file__).resolve().parents[3]
 HARNESS = ROOT / "tests/system/real-systemd.sh"
@@ -49,3 +50,8 @@ def test_under_a_real_user_manager(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(SERVICE_SCENES))
 def test_service_verbs_under_a_real_user_manager(name: str) -> None:
     assert f"scene {name}: done" in run_scene("tests.system.restart.service_scenes", name)
+
+
+@pytest.mark.parametrize("name", sorted(SYSTEM_SCENES))
+def test_the_command_under_a_real_system_manager(name: str) -> None:
+    assert f"scene {name}: done" in run_scene("tests.system.restart.system_scenes", name, mode="system")
