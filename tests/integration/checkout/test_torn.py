@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def many(tag: str, count: int = 120) -> dict[str, str | None]:
     return {f"pkg/d{n % 10}/m{n}.py": f"VALUE = {tag!r}\n" + "# filler\n" * 200 for n in range(count)}
 
 
-def write_dead_marker(tree: Tree, pre: str, target: str, **changes: object) -> None:
+def write_dead_marker(tree: Tree, pre: str, target: str, **changes: Any) -> None:
     marker = MoveMarker(pid=2**22 - 3, create_time="1.000", pre=pre, target=target, ref="refs/heads/main")
     write_marker(tree.runner().git_dir, marker._replace(**changes))
 

@@ -1,0 +1,132 @@
+"""The checkout and zip commits as stages of an update: what the run knows, put into their jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import attrs
+
+from nedura.config import read_config
+from nedura.errors import UpdateError
+from nedura.installs import InstallPaths
+from nedura.update.commit.checkout import CheckoutJob, move_checkout, owed_edits
+from nedura.update.commit.gitlocks import check_writable
+from nedura.update.commit.zip import ZipJob, move_zip
+from nedura.update.events import UserAction
+from nedura.update.git import Git, find_git
+from nedura.update.run import Candidate, Run
+from nedura.update.source import Source, read_source
+from nedura.update.source_git import SourceGit
+from nedura.wire import Event
+
+__all__ = ["commit_checkout", "commit_zip", "preflight_checkout", "waiting_edits"]
+
+
+def _source(run: Run) -> Source:
+    """The run's checkout."""
+    if run.checkout is None:
+        raise UpdateError("There is no checkout to move.", stop_class="no_install")
+    return read_source(run.checkout, find_git(run.environ), run.environ)
+
+
+def _runner(run: Run, source: Source) -> SourceGit:
+    return SourceGit(find_git(run.environ), source.checkout, source.git_dir, run.environ)
+
+
+def _known(run: Run) -> tuple[InstallPaths, Candidate]:
+    if run.install is None or run.candidate is None:
+        raise UpdateError("Nothing was prepared.", stop_class="internal")
+    return run.install, run.candidate
+
+
+def preflight_checkout(run: Run) -> None:
+    """Refuse before any backup when git could not write in the checkout (case C038). Blocks the thread.
+
+    Raises:
+        RefusedError: names the paths and the one command that mends them.
+    """
+    if run.layout == "checkout" and run.checkout is not None:
+        source = _source(run)
+        check_writable(source.checkout, source.git_dir, source.common_dir)
+
+
+def waiting_edits(run: Run) -> UserAction | None:
+    """The reminder for a run with nothing to fetch: parked edits that still wait (case C021). Blocks the thread."""
+    if run.layout != "checkout" or run.checkout is None:
+        return None
+    return owed_edits(_runner(run, _source(run)))
+
+
+def _job(run: Run) -> CheckoutJob:
+    paths, candidate = _known(run)
+    source, config = _source(run), read_config(run.root_home)
+    options, repo = run.options, paths.repo
+    in_place = (
+        config.text("updates.parked_branch_strategy", "switch") == "update_in_place"
+        and not options.switch_branch
+    )
+    return CheckoutJob(
+        git=_runner(run, source),
+        common_dir=source.common_dir,
+        target=candidate.target,
+        target_branch=str(run.notes.get("target_branch", options.branch or source.remote_branch or "main")),
+        now=run.clock.time(),
+        repo=Git(program=find_git(run.environ), repo=repo, environ=run.environ)
+        if (repo / "HEAD").is_file()
+        else None,
+        product=run.product,
+        home=run.root_home,
+        python=candidate.python,
+        before=run.before,
+        after=attrs.evolve(candidate.identity, generation="", code_sha=candidate.target),
+        strategy="update_in_place" if in_place else "switch",
+        auto_switch=config.flag("updates.auto_switch_parked_branch", True),
+        keep_stash=options.keep_stash,
+        local_changes=config.text("updates.non_interactive_local_changes", "stash"),
+        environ=run.environ,
+    )
+
+
+async def commit_checkout(run: Run) -> AsyncGenerator[Event, None]:
+    """Move the working tree to the candidate's commit. `Committed` comes as soon as the move is proven; the edits' fate follows it.
+
+    Raises:
+        UpdateError, RefusedError: nothing has moved, or everything was put back.
+    """
+    job = await asyncio.to_thread(_job, run)
+    events = move_checkout(job)
+    try:
+        async for event in events:
+            yield event
+    finally:
+        await events.aclose()
+
+
+async def commit_zip(run: Run) -> AsyncGenerator[Event, None]:
+    """Swap a tree that has no git for the candidate's.
+
+    Raises:
+        UpdateError, StoreError: everything is as it was.
+    """
+    if run.candidate is None:
+        raise UpdateError("Nothing was prepared.", stop_class="internal")
+    live = run.notes.get("live_tree")
+    if not isinstance(live, Path):
+        raise UpdateError("There is no tree to swap.", stop_class="no_install")
+    events = move_zip(
+        ZipJob(
+            tree=run.candidate.tree,
+            live=live,
+            record=run.root_home / "installs" / f"zip-{run.candidate.identity.install_id or 'tree'}.json",
+            before=run.before,
+            after=run.candidate.identity,
+            branch=str(run.notes.get("target_branch", "")),
+        )
+    )
+    try:
+        async for event in events:
+            yield event
+    finally:
+        await events.aclose()

@@ -1,0 +1,154 @@
+"""Commit of a tree that has no git: from a judged archive, with the safety rules of facts/update.md 5.3, on any platform."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from nedura.errors import RecordMissing, StoreError, UpdateError
+from nedura.installs import CodeIdentity
+from nedura.records import make_folder, read_json, write_json
+from nedura.text import clean
+from nedura.update.archive import Entry, Limits, UnsafeArchive, extract, judge, open_archive
+from nedura.update.commit import guard
+from nedura.update.commit.zip_swap import changed_files, recover_swap, swap_tree, tree_hashes
+from nedura.update.durable import remove_tree
+from nedura.update.events import Committed, StepDone
+from nedura.wire import Event
+
+__all__ = ["RELEASE_LIMITS", "ZipJob", "move_zip", "unpack_release"]
+
+RELEASE_LIMITS: Final = Limits(members=50_000, size=1024**3)
+EXPECTED: Final = "pyproject.toml"
+MAX_MANIFEST: Final = 32 * 1024 * 1024
+
+
+@attrs.frozen(kw_only=True)
+class ZipJob:
+    """What a swap needs to know.
+
+    Attributes:
+        tree: the new tree, unpacked and validated.
+        live: the live tree.
+        record: file that keeps the hashes of what was installed, beside the install's other records.
+        before, after: identities.
+        branch: what it was updated against.
+    """
+
+    tree: Path
+    live: Path
+    record: Path
+    before: CodeIdentity = attrs.field(factory=CodeIdentity)
+    after: CodeIdentity = attrs.field(factory=CodeIdentity)
+    branch: str = ""
+
+
+def unpack_release(
+    archive: Path, stage: Path, *, expected: str = EXPECTED, limits: Limits = RELEASE_LIMITS
+) -> Path:
+    """Unpack a release archive below a new folder; returns the tree inside (archives have one top folder).
+
+    Everything is judged before the first byte is written: an empty or unsafe archive is called that (case C068). Blocks the thread.
+
+    Raises:
+        UnsafeArchive: empty, unsafe, or not a tree of this product.
+    """
+    try:
+        with open_archive(archive) as opened:
+            entries = judge(opened, limits)
+            top = _top(entries, expected)
+            extract(opened, entries, stage, limits)
+    except OSError as error:
+        remove_tree(stage)
+        raise UnsafeArchive(
+            f"The archive cannot be unpacked: {error.strerror}.", advice="Free some space."
+        ) from error
+    except UnsafeArchive:
+        if stage.exists():
+            remove_tree(stage)
+        raise
+    return stage / top if top else stage
+
+
+def _top(entries: tuple[Entry, ...], expected: str) -> str:
+    paths = {entry.path for entry in entries}
+    if expected in paths:
+        return ""
+    tops = {path.split("/", 1)[0] for path in paths}
+    if len(tops) == 1 and f"{next(iter(tops))}/{expected}" in paths:
+        return next(iter(tops))
+    raise UnsafeArchive(f"The archive has no {clean(expected, 60)}: it is no release of this product.")
+
+
+def _installed(record: Path) -> Mapping[str, str] | None:
+    """Hashes of what was installed; None when nobody recorded them."""
+    try:
+        content: Any = read_json(record, MAX_MANIFEST)
+    except RecordMissing:
+        return None
+    files = content.get("files") if isinstance(content, dict) else None
+    if not isinstance(files, dict):
+        raise StoreError(f"{clean(str(record), 300)} makes no sense.")
+    return {str(path): str(digest) for path, digest in files.items()}
+
+
+async def move_zip(job: ZipJob) -> AsyncGenerator[Event, None]:
+    """Swap a live tree; the last event is `Committed`.
+
+    Raises:
+        UpdateError: the tree has files of its owner's, or the swap failed; everything is as it was.
+        StoreError: a record cannot be used; likewise.
+    """
+    work = asyncio.ensure_future(asyncio.to_thread(_swap, job))
+    try:
+        recovered = await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait({work})  # a swap is never abandoned half-way
+        raise
+    if recovered != "none":
+        yield StepDone(name="interrupted_swap", detail=recovered)
+    yield Committed(before=job.before, now=job.after, branch=job.branch)
+
+
+def _swap(job: ZipJob) -> str:
+    recovered = recover_swap(job.live)
+    if recovered == "busy":
+        raise UpdateError("Another update is swapping this tree.", stop_class="lock_held")
+    if (job.live / ".git").exists():
+        raise UpdateError(
+            "This tree has a .git: it is updated by git, not from an archive.",
+            stop_class="checkout_move_failed",
+        )
+    installed = _installed(job.record)
+    if installed is None:
+        raise UpdateError(
+            "Nobody recorded what was installed here, so files of yours could not be told from the product's.",
+            stop_class="local_changes_blocked",
+            advice="Install again from a checkout: ./run install",
+        )
+    dirty = changed_files(job.live, installed)
+    if dirty:
+        more = f" and {len(dirty) - 1} more" if len(dirty) > 1 else ""
+        raise UpdateError(
+            f"The tree has changes of its own ({clean(dirty[0], 120)}{more}); an archive cannot carry them.",
+            stop_class="local_changes_blocked",
+            advice="Move them out of the tree, then try again.",
+        )
+    before, after = dict(installed), tree_hashes(job.tree)
+    make_folder(job.record.parent)
+    swap_tree(job.tree, job.live, installed=installed)
+    write_json(
+        job.record, {"schema": 1, "files": {**{p: h for p, h in before.items() if _kept(p, after)}, **after}}
+    )
+    guard.drop_bytecode(job.live, after)
+    return recovered
+
+
+def _kept(path: str, after: Mapping[str, str]) -> bool:
+    """Whether a file of the old release is still there: its top-level entry is not part of the new one."""
+    top = path.split("/", 1)[0]
+    return all(other.split("/", 1)[0] != top for other in after)

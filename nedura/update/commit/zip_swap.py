@@ -1,0 +1,258 @@
+"""Replacing a tree without git, on any platform: staged beside, renamed entry by entry under a marker, rolled back whole on any error.
+
+A killed swap is found by its marker: before all entries were in place everything goes back, afterwards only the old copies go.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from nedura.errors import RecordMissing, StoreError, UpdateError
+from nedura.records import fsync_folder, read_json, remove, write_json
+from nedura.text import clean
+from nedura.update.durable import remove_tree, sync_files
+from nedura.update.owner import Owner, is_alive, myself
+
+__all__ = [
+    "GRAFTS",
+    "PRESERVED",
+    "SWAP",
+    "changed_files",
+    "check_room",
+    "recover_swap",
+    "swap_tree",
+    "tree_hashes",
+]
+
+SWAP: Final = ".nedura-update-swap.json"
+STAGING: Final = ".nedura-update-staging"
+OLD: Final = ".nedura-update-old"
+PRESERVED: Final = ("venv", "node_modules", ".git", ".env")
+"""Top-level entries of the live tree that a swap never touches."""
+GRAFTS: Final = ("apps/desktop/release", "apps/desktop/dist")
+"""Built parts of the live tree that no archive brings along (#90495)."""
+ROOM: Final = 1.2
+MAX_MARKER: Final = 1024 * 1024
+
+
+@attrs.frozen
+class _Names:
+    live: Path
+    name: str
+
+    @property
+    def now(self) -> Path:
+        return self.live / self.name
+
+    @property
+    def staged(self) -> Path:
+        return self.live / f"{self.name}{STAGING}"
+
+    @property
+    def old(self) -> Path:
+        return self.live / f"{self.name}{OLD}"
+
+
+def tree_hashes(tree: Path) -> dict[str, str]:
+    """Path -> SHA-256 of every file of a tree, without what a swap preserves and compiled code; links by their target."""
+    found: dict[str, str] = {}
+    for parent, folders, names in os.walk(tree):
+        inside = Path(parent).relative_to(tree)
+        top = inside == Path()
+        folders[:] = [
+            f
+            for f in folders
+            if f != "__pycache__" and not (top and (f in PRESERVED or f.endswith((STAGING, OLD))))
+        ]
+        for name in names:
+            path = Path(parent, name)
+            relative = (inside / name).as_posix()
+            if top and (name in PRESERVED or name == SWAP or name.endswith((STAGING, OLD))):
+                continue
+            if path.is_symlink():
+                found[relative] = f"link:{os.readlink(path)}"
+            elif path.is_file() and not name.endswith((".pyc", ".pyo")):
+                with open(path, "rb") as file:
+                    found[relative] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def changed_files(live: Path, installed: Mapping[str, str]) -> tuple[str, ...]:
+    """Files of a live tree that are not as they were installed: edited, removed, or added. Added files count as user data."""
+    now = tree_hashes(live)
+    grafted = tuple(f"{graft}/" for graft in GRAFTS)
+    names = {path for path in {*now, *installed} if now.get(path) != installed.get(path)}
+    return tuple(sorted(path for path in names if not path.startswith(grafted)))
+
+
+def _size(tree: Path) -> int:
+    return sum((Path(parent) / name).lstat().st_size for parent, _, names in os.walk(tree) for name in names)
+
+
+def check_room(new: Path, live: Path) -> None:
+    """Refuse before the first write when the staged tree would not fit (1.2 times its size).
+
+    Raises:
+        UpdateError: it would not.
+    """
+    need, space = int(_size(new) * ROOM), os.statvfs(live)
+    free = space.f_bavail * space.f_frsize
+    if need > free:
+        raise UpdateError(
+            f"The new tree needs {need // 1_000_000} MB and the disk has {free // 1_000_000} MB free.",
+            stop_class="disk_full",
+            advice="Free some space.",
+        )
+
+
+def swap_tree(
+    new: Path, live: Path, *, check: Iterable[str] | None = None, installed: Mapping[str, str] | None = None
+) -> None:
+    """Put every top-level entry of a new tree in place of the live one's. All of them, or none.
+
+    Args:
+        new: whole new tree, judged and complete.
+        live: the live tree.
+        check: names to swap; default every entry of `new` that is not preserved.
+        installed: hashes of what was installed; the tree is compared with them once more just before the first rename.
+
+    Raises:
+        UpdateError: nothing is different from before.
+        StoreError: the marker cannot be written.
+    """
+    recover_swap(live)
+    names = [_Names(live, name) for name in sorted(check or os.listdir(new)) if name not in PRESERVED]
+    if not names:
+        raise UpdateError("The new tree is empty.", stop_class="checkout_move_failed")
+    check_room(new, live)
+    try:
+        _stage(new, live, names)
+        if installed is not None and (dirty := changed_files(live, installed)):
+            raise UpdateError(
+                f"Files were changed meanwhile, for example {clean(dirty[0], 120)}.",
+                stop_class="local_changes_blocked",
+            )
+        was_there = {name.name: os.path.lexists(name.now) for name in names}
+        _mark(live, was_there, "swapping")
+    except (OSError, shutil.Error, StoreError, UpdateError) as error:
+        _discard(name.staged for name in names)
+        if isinstance(error, UpdateError):
+            raise
+        raise UpdateError(
+            f"The new tree cannot be staged: {clean(error, 200)}.", stop_class="disk_full"
+        ) from error
+    try:
+        for name in names:
+            if os.path.lexists(name.now):
+                os.rename(name.now, name.old)
+            os.rename(name.staged, name.now)
+        fsync_folder(live)
+    except OSError as error:
+        _undo(live, names, was_there)
+        raise UpdateError(
+            f"The new tree cannot be put in place: {error.strerror}.",
+            stop_class="permission_denied" if error.errno in (1, 13) else "checkout_move_failed",
+            advice="Everything is as it was.",
+        ) from error
+    _mark(live, was_there, "done")
+    _finish(live, names)
+
+
+def _stage(new: Path, live: Path, names: Sequence[_Names]) -> None:
+    _discard(name.staged for name in names)
+    for name in names:
+        source = new / name.name
+        if source.is_dir() and not source.is_symlink():
+            shutil.copytree(source, name.staged, symlinks=True)
+        else:
+            shutil.copy2(source, name.staged, follow_symlinks=False)
+    for graft in GRAFTS:
+        top, _, rest = graft.partition("/")
+        built, place = live / graft, live / f"{top}{STAGING}" / rest
+        if built.is_dir() and not place.exists() and (live / f"{top}{STAGING}").is_dir():
+            shutil.copytree(built, place, symlinks=True)
+    for name in names:
+        if name.staged.is_dir() and not name.staged.is_symlink():
+            sync_files(name.staged)
+    fsync_folder(live)
+
+
+def _mark(live: Path, was_there: Mapping[str, bool], phase: str) -> None:
+    me = myself()
+    entries = [{"name": name, "was_there": there} for name, there in was_there.items()]
+    write_json(
+        live / SWAP,
+        {"schema": 1, "pid": me.pid, "create_time": me.create_time, "phase": phase, "entries": entries},
+    )
+
+
+def _undo(live: Path, names: Sequence[_Names], was_there: Mapping[str, bool]) -> None:
+    """Every entry as it was. Running it again is safe."""
+    for name in names:
+        if os.path.lexists(name.old):
+            if os.path.lexists(name.now):
+                os.rename(name.now, name.staged)
+            os.rename(name.old, name.now)
+        elif (
+            was_there is not None and not was_there.get(name.name, True) and not os.path.lexists(name.staged)
+        ) and os.path.lexists(name.now):
+            os.rename(name.now, name.staged)  # it was new
+    fsync_folder(live)
+    _discard(name.staged for name in names)
+    remove(live / SWAP)
+
+
+def _finish(live: Path, names: Sequence[_Names]) -> None:
+    _discard(name.old for name in names)
+    _discard(name.staged for name in names)
+    remove(live / SWAP)
+
+
+def _discard(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            remove_tree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def recover_swap(live: Path) -> str:
+    """Finish or undo a swap whose process is gone; returns what was done: `none`, `busy`, `undone` or `finished`.
+
+    Raises:
+        StoreError: the marker makes no sense, or the tree cannot be mended; the marker stays.
+    """
+    try:
+        record: Any = read_json(live / SWAP, MAX_MARKER)
+    except RecordMissing:
+        return "none"
+    try:
+        owner = Owner(pid=int(record["pid"]), create_time=float(record["create_time"]))
+        was_there = {str(entry["name"]): bool(entry["was_there"]) for entry in record["entries"]}
+        phase = str(record["phase"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError(
+            f"{clean(str(live / SWAP), 300)} makes no sense.", advice="Restore the tree by hand."
+        ) from error
+    if any(name in ("", ".", "..") or "/" in name or name in PRESERVED for name in was_there):
+        raise StoreError(f"{clean(str(live / SWAP), 300)} names an entry that no swap has.")
+    if owner.pid != os.getpid() and is_alive(owner):
+        return "busy"
+    names = [_Names(live, name) for name in was_there]
+    try:
+        if phase == "done":
+            _finish(live, names)
+            return "finished"
+        _undo(live, names, was_there)
+    except OSError as error:
+        raise StoreError(
+            f"An interrupted swap of {clean(str(live), 200)} cannot be undone: {error.strerror}."
+        ) from error
+    return "undone"

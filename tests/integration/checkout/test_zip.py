@@ -1,0 +1,228 @@
+"""A tree without git: judged archives, all entries or none, killed swaps mended."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from nedura.errors import NeduraError, StoreError, UpdateError
+from nedura.records import write_json
+from nedura.update.archive import UnsafeArchive
+from nedura.update.commit import zip_swap
+from nedura.update.commit.zip import ZipJob, move_zip, unpack_release
+from nedura.update.commit.zip_swap import SWAP, changed_files, recover_swap, swap_tree, tree_hashes
+from nedura.wire import Event
+
+OLD = {
+    "pyproject.toml": "[project]\n", "pkg/a.py": "A = 1\n", "pkg/gone.py": "x\n", "only_old/x": "x", ".env": "KEY=1\n",
+    "venv/bin/python": "py",
+}  # fmt: skip
+NEW = {
+    "pyproject.toml": "[project]\n# two\n",
+    "pkg/a.py": "A = 2\n",
+    "fresh/b.py": "B = 1\n",
+    ".env": "evil",
+    "venv/bin/python": "evil",
+}
+
+
+def tree(folder: Path, files: dict[str, str]) -> Path:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    return folder
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+AFTER = {
+    "pyproject.toml": "[project]\n# two\n", "pkg/a.py": "A = 2\n", "fresh/b.py": "B = 1\n", "only_old/x": "x",
+    ".env": "KEY=1\n", "venv/bin/python": "py",
+}  # fmt: skip
+
+
+def job(tmp_path: Path) -> ZipJob:
+    live, new = tree(tmp_path / "live", OLD), tree(tmp_path / "new", NEW)
+    write_json(tmp_path / "record.json", {"schema": 1, "files": tree_hashes(live)})
+    return ZipJob(tree=new, live=live, record=tmp_path / "record.json")
+
+
+async def run(one: ZipJob) -> list[Event]:
+    async with aclosing(move_zip(one)) as events:
+        return [event async for event in events]
+
+
+async def test_a_swap_changes_what_the_archive_brings_and_nothing_else(tmp_path: Path) -> None:
+    one = job(tmp_path)
+    events = await run(one)
+    assert [event.kind for event in events] == ["committed"]
+    assert content(one.live) == AFTER
+    assert changed_files(one.live, tree_hashes(one.live)) == ()
+    (tmp_path / "new/pkg/a.py").write_text("A = 3\n")
+    await run(one)
+    assert (one.live / "pkg/a.py").read_text() == "A = 3\n"
+
+
+async def test_a_built_desktop_app_survives(tmp_path: Path) -> None:
+    """#90495: a swap used to lose what had been built."""
+    one = job(tmp_path)
+    tree(one.live, {"apps/desktop/release/app": "built", "apps/desktop/src.ts": "old"})
+    write_json(one.record, {"schema": 1, "files": tree_hashes(one.live)})
+    tree(one.tree, {"apps/desktop/src.ts": "new"})
+    await run(one)
+    assert (one.live / "apps/desktop/release/app").read_text() == "built"
+    assert (one.live / "apps/desktop/src.ts").read_text() == "new"
+
+
+@pytest.mark.parametrize(
+    "change", [("pkg/a.py", "mine\n"), ("pkg/added.txt", "mine\n"), ("notes.txt", "mine\n")]
+)
+async def test_a_tree_with_files_of_its_owners_is_refused(tmp_path: Path, change: tuple[str, str]) -> None:
+    one = job(tmp_path)
+    tree(one.live, dict([change]))
+    before = content(one.live)
+    with pytest.raises(UpdateError) as caught:
+        await run(one)
+    assert caught.value.stop_class == "local_changes_blocked"
+    assert change[0] in caught.value.message
+    assert content(one.live) == before
+
+
+async def test_what_nobody_recorded_is_refused(tmp_path: Path) -> None:
+    one = job(tmp_path)
+    one.record.unlink()
+    with pytest.raises(UpdateError, match="recorded"):
+        await run(one)
+    one.record.write_text("[]")
+    with pytest.raises(StoreError):
+        await run(one)
+    assert content(one.live) == OLD
+
+
+async def test_a_git_checkout_is_never_swapped(tmp_path: Path) -> None:
+    one = job(tmp_path)
+    (one.live / ".git").mkdir()
+    with pytest.raises(UpdateError, match="git"):
+        await run(one)
+
+
+@pytest.mark.parametrize("when", range(1, 6))
+@pytest.mark.parametrize("fault", ["error=EIO", "signal=KILL"])
+def test_a_fault_at_any_rename_leaves_the_old_tree(tmp_path: Path, when: int, fault: str) -> None:
+    if not Path("/usr/bin/strace").exists():
+        if os.environ.get("CI") == "true":
+            pytest.fail("strace is missing")
+        pytest.skip("strace is not installed")
+    one = job(tmp_path)
+    code = (
+        "import sys; from pathlib import Path; from nedura.errors import NeduraError\n"
+        "from nedura.update.commit.zip_swap import swap_tree\n"
+        "try: swap_tree(Path(sys.argv[1]), Path(sys.argv[2]))\n"
+        "except NeduraError as error: print(error.message); sys.exit(3)\n"
+    )
+    strace = [
+        "strace",
+        "-f",
+        "-qq",
+        "-o",
+        "/dev/null",
+        "-e",
+        "trace=rename",
+        "-e",
+        f"inject=rename:{fault}:when={when}",
+    ]
+    done = subprocess.run(
+        [*strace, sys.executable, "-c", code, str(one.tree), str(one.live)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "signal" in fault:
+        assert done.returncode == -9
+        assert recover_swap(one.live) == "undone"
+    else:
+        assert done.returncode == 3, done.stderr
+    assert content(one.live) == OLD, done.stdout
+    assert recover_swap(one.live) == "none"
+    swap_tree(one.tree, one.live)
+    assert content(one.live) == AFTER
+
+
+def test_a_swap_at_work_is_left_alone(tmp_path: Path) -> None:
+    one = job(tmp_path)
+    parent = os.getppid()
+    import psutil
+
+    write_json(
+        one.live / SWAP,
+        {
+            "pid": parent,
+            "create_time": psutil.Process(parent).create_time(),
+            "phase": "swapping",
+            "entries": [],
+        },
+    )
+    assert recover_swap(one.live) == "busy"
+
+
+BAD_MARKERS: list[object] = [
+    [], {}, {"pid": 1, "create_time": 1, "phase": "done", "entries": [{"name": "../x", "was_there": True}]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("record", BAD_MARKERS)
+def test_a_marker_that_makes_no_sense_stays(tmp_path: Path, record: object) -> None:
+    one = job(tmp_path)
+    write_json(one.live / SWAP, record)
+    with pytest.raises(StoreError):
+        recover_swap(one.live)
+    assert content(one.live).keys() - {SWAP} == OLD.keys()
+
+
+async def test_too_little_room_is_found_before_the_first_write(tmp_path: Path) -> None:
+    one = job(tmp_path)
+    with open(one.tree / "huge.bin", "wb") as file:
+        file.truncate(1 << 43)
+    with pytest.raises((UpdateError, NeduraError)) as caught:
+        zip_swap.check_room(one.tree, one.live)
+    assert "MB free" in str(caught.value)
+
+
+def make_zip(path: Path, files: dict[str, str]) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return path
+
+
+def test_a_release_archive_is_unpacked_from_its_one_folder(tmp_path: Path) -> None:
+    archive = make_zip(tmp_path / "a.zip", {f"repo-abc/{name}": text for name, text in NEW.items()})
+    found = unpack_release(archive, tmp_path / "stage")
+    assert found == tmp_path / "stage/repo-abc"
+    assert content(found) == NEW
+    flat = make_zip(tmp_path / "b.zip", NEW)
+    assert unpack_release(flat, tmp_path / "flat") == tmp_path / "flat"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"other/file": "x"},
+        {"a/pyproject.toml": "x", "b/pyproject.toml": "x"},
+        {"repo/pyproject.toml": "x", "../x": "y"},
+        {},
+    ],
+)
+def test_what_is_no_release_is_called_that_and_leaves_nothing(tmp_path: Path, files: dict[str, str]) -> None:
+    archive = make_zip(tmp_path / "a.zip", files)
+    with pytest.raises(UnsafeArchive):
+        unpack_release(archive, tmp_path / "stage")
+    assert not (tmp_path / "stage").exists()
