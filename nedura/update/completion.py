@@ -111,7 +111,15 @@ class Completion:
         Raises:
             FirstMemberFailed: the parent has to take the pointer back.
         """
-        for part in (self._frame(), self._first_member(), self._upkeep(), self._fleet(), self._settle()):
+        parts = (
+            self._frame(),
+            self._first_member(),
+            self._upkeep(),
+            self._fleet(),
+            self._settle(),
+            self._aftermath(),
+        )
+        for part in parts:
             try:
                 async for event in part:
                     self._note(event)
@@ -245,6 +253,22 @@ class Completion:
                 self.tail.clear()
             except StoreError as error:
                 yield FollowUp(step="completion", reason=why(error))
+
+    async def _aftermath(self) -> AsyncGenerator[Event, None]:
+        """Nothing here is owed: what fails is said."""
+        if self.followups:
+            return
+        events = self.parts.aftermath(self)
+        try:
+            async for event in events:
+                yield event
+        except Exception as error:  # border: tidying up after a finished update must not change how it ended
+            failure = Notice(text=f"Tidying up was left for the next update: {why(error)}")
+        else:
+            return
+        finally:
+            await events.aclose()
+        yield failure
 
     async def _settle_restart(self) -> AsyncGenerator[Event, None]:
         debt, matrix = self.debt, self.matrix

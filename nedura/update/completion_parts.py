@@ -30,6 +30,12 @@ def runs(expected: CodeIdentity, code: CodeIdentity) -> bool:
     return bool(expected.code_sha) and code.code_sha == expected.code_sha
 
 
+async def _nothing(completion: Completion) -> AsyncGenerator[Event, None]:
+    """No aftermath."""
+    return
+    yield
+
+
 @attrs.frozen(kw_only=True)
 class CompletionParts:
     """What a completion works with.
@@ -37,20 +43,23 @@ class CompletionParts:
     Attributes:
         fleet: the fleet.
         upkeep: builds and maintenance for a completion.
+        aftermath: what nobody owes, once everything is settled: the source follows, old generations go.
         runs: whether a member's code is the expected one.
     """
 
     fleet: FleetParts
     upkeep: Callable[[Completion], Steps]
+    aftermath: Callable[[Completion], AsyncGenerator[Event, None]] = _nothing
     runs: Callable[[CodeIdentity, CodeIdentity], bool] = runs
 
 
 def default_parts(request: CompletionRequest, product: Product) -> CompletionParts:
     """The real ones."""
     from nedura.update.fleet_real import RealFleet
-    from nedura.update.upkeep import upkeep
+    from nedura.update.upkeep import aftermath, upkeep
 
     return CompletionParts(
         fleet=RealFleet(root_home=Path(request.root_home), install_id=request.install_id, product=product),
         upkeep=upkeep,
+        aftermath=aftermath,
     )

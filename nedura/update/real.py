@@ -1,18 +1,34 @@
-"""The real stages behind `UpdateParts`: the owners' functions, called with what the run knows."""
+"""The real stages behind `UpdateParts`: the owners' functions, called with what the run knows.
+
+Everything is imported with this module, before anything moves: a checkout layout must not import from the new tree afterwards.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
+from nedura.config import read_config
 from nedura.errors import UpdateError
 from nedura.homes import DEFAULT_PROFILE, profile_name
+from nedura.profiles import list_profiles
+from nedura.update import admission, failed
+from nedura.update.backup import take_backup
+from nedura.update.commit import sealed
+from nedura.update.commit.sealed import commit_sealed
 from nedura.update.commit_point import paths_of
-from nedura.update.events import Committed, PlanReady, Skipped
+from nedura.update.events import Committed, Notice, PlanReady, Skipped
 from nedura.update.fleet_parts import FleetParts
 from nedura.update.fleet_real import RealFleet
+from nedura.update.kept import prepare_current, prepare_rollback
 from nedura.update.parts import Refusal
+from nedura.update.plan import plan_update
+from nedura.update.prepare import prepare as prepare_new
 from nedura.update.run import Run
+from nedura.update.snapshot import take_snapshots
+from nedura.update.snapshot_mode import KEY, snapshot_mode
 from nedura.wire import Event, to_wire
 
 __all__ = [
@@ -30,8 +46,6 @@ __all__ = [
 
 def profiles_of(run: Run) -> list[tuple[str, Path]]:
     """Every profile with its home, the invoking one first."""
-    from nedura.profiles import list_profiles
-
     invoking = profile_name(run.home, run.root_home)
     found = [
         (profile.name, profile.home) for profile in list_profiles(run.root_home) if profile.home.is_dir()
@@ -41,8 +55,6 @@ def profiles_of(run: Run) -> list[tuple[str, Path]]:
 
 async def admit(run: Run) -> Refusal | None:
     """Find the install and judge it; remember its checkout."""
-    from nedura.update import admission
-
     refusal = await admission.admit(run)
     subject = run.notes.get("subject")
     run.checkout = getattr(subject, "checkout", None)
@@ -52,22 +64,14 @@ async def admit(run: Run) -> Refusal | None:
 def prepare(run: Run) -> AsyncGenerator[Event, None]:
     """The candidate: a new one built aside, a kept one, or what is current."""
     if run.options.finish_only:
-        from nedura.update.kept import prepare_current
-
         return prepare_current(run)
     if run.options.rollback is not None:
-        from nedura.update.kept import prepare_rollback
-
         return prepare_rollback(run)
-    from nedura.update.prepare import prepare as prepare_new
-
     return prepare_new(run)
 
 
 async def plan(run: Run) -> AsyncGenerator[Event, None]:
     """The read-only inventory."""
-    from nedura.update.plan import plan_update
-
     run.plan = await plan_update(home=run.home, product=run.product, clock=run.clock, environ=run.environ)
     record = {
         key: value for key, value in to_wire(run.plan).items() if key not in ("kind", "copy", "copy_terminal")
@@ -77,26 +81,30 @@ async def plan(run: Run) -> AsyncGenerator[Event, None]:
 
 async def snapshot(run: Run) -> AsyncGenerator[Event, None]:
     """Quick snapshots of every profile, and the full backup where it is asked for."""
-    from nedura.update.snapshot import take_snapshots
-
     if run.options.finish_only:
         yield Skipped(name="snapshot", reason="nothing moves in this run")
         return
-    if run.options.no_backup:
-        yield Skipped(name="snapshot", reason="--no-backup")
+    config = await asyncio.to_thread(read_config, run.root_home)
+    mode, warning = snapshot_mode(run.options, config.get(KEY))
+    if warning:
+        yield Notice(text=warning, warning=True)
+    if mode == "off":
+        yield Skipped(name="snapshot", reason="--no-backup" if run.options.no_backup else f"{KEY} is off")
         return
-    events = take_snapshots(profiles_of(run), clock=run.clock)
-    try:
-        async for event in events:
-            yield event
-    finally:
-        await events.aclose()
+    parts: list[AsyncGenerator[Any, None]] = [take_snapshots(profiles_of(run), clock=run.clock)]
+    if mode == "full":
+        keep = max(1, int(config.get("updates.backup_keep", 5)))
+        parts.append(take_backup(run.root_home, keep=keep, checkout=run.checkout, clock=run.clock))
+    for events in parts:
+        try:
+            async for event in events:
+                yield event
+        finally:
+            await events.aclose()
 
 
 async def commit(run: Run) -> AsyncGenerator[Event, None]:
     """The one move."""
-    from nedura.update.commit.sealed import commit_sealed
-
     if run.candidate is None:
         raise UpdateError("Nothing was prepared.", stop_class="internal")
     run.previous = commit_sealed(paths_of(run), run.candidate)
@@ -105,8 +113,6 @@ async def commit(run: Run) -> AsyncGenerator[Event, None]:
 
 def take_back(run: Run) -> None:
     """The pointer back to what was current."""
-    from nedura.update.commit import sealed
-
     sealed.take_back(paths_of(run), run.previous)
 
 
@@ -123,8 +129,6 @@ def fleet(run: Run) -> FleetParts:
 
 def remember_failed(run: Run, check: str) -> None:
     """Keep the inputs of a version whose first member failed."""
-    from nedura.update import failed
-
     if run.candidate is not None:
         failed.remember_failed(
             paths_of(run), run.candidate.inputs, f"first member: {check}", run.clock.time()

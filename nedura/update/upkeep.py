@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nedura.homes import DEFAULT_PROFILE, home_for_profile
+from nedura.update.aftermath import after_commit
 from nedura.update.completion_parts import Steps
 from nedura.update.events import StepDone
+from nedura.update.launcher import write_launcher
+from nedura.update.nets import run_nets
 from nedura.wire import Event
 
 if TYPE_CHECKING:
     from nedura.update.completion import Completion
 
-__all__ = ["upkeep"]
+__all__ = ["aftermath", "upkeep"]
 
 
 def upkeep(completion: Completion) -> Steps:
@@ -34,8 +37,6 @@ def upkeep(completion: Completion) -> Steps:
 
 async def _launchers(completion: Completion) -> AsyncGenerator[Event, None]:
     """Publish the launcher of this version."""
-    from nedura.update.launcher import write_launcher
-
     if completion.request.layout != "sealed":
         return
     write_launcher(completion.paths, completion.product)
@@ -58,12 +59,22 @@ async def _aftermath(completion: Completion) -> AsyncGenerator[Event, None]:
 
 async def _nets(completion: Completion) -> AsyncGenerator[Event, None]:
     """Put back what an update lost, per profile, from that profile's own snapshot of this run."""
-    from nedura.update.nets import run_nets
-
     root = Path(completion.request.root_home)
     names = dict.fromkeys([DEFAULT_PROFILE, *completion.request.snapshots])
     homes = [(name, home_for_profile(root, name)) for name in names]
     events = run_nets(homes, completion.request.snapshots, clock=completion.clock)
+    try:
+        async for event in events:
+            yield event
+    finally:
+        await events.aclose()
+
+
+async def aftermath(completion: Completion) -> AsyncGenerator[Event, None]:
+    """The owner's checkout follows where that touches no edit, and generations that nobody needs go."""
+    if completion.request.layout != "sealed" or not completion.request.changed:
+        return
+    events = after_commit(completion.paths, completion.clock, completion.environ)
     try:
         async for event in events:
             yield event

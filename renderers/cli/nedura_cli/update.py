@@ -37,19 +37,17 @@ def options_of(args: argparse.Namespace) -> UpdateOptions:
         probe=not args.no_probe,
         wheels=args.wheels,
         rollback=args.rollback,
-        finish_only=args.finish_owed,
+        finish_only=args.finish_owed or args.post_swap is not None,
     )
 
 
 def update(args: argparse.Namespace, output: Output) -> int:
-    """Run an update, or print its plan."""
-    if args.plan:
-        return _plan(output)
+    """Run an update."""
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a closed terminal must not stop an update half-way
     try:
         finished = asyncio.run(_run(options_of(args), output))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         return _interrupted(output)
     return _close(finished, output)
 
@@ -110,19 +108,6 @@ def _interrupted(output: Output) -> int:
     output.event(event)
     _mark(False, 130, output)
     return 130
-
-
-def _plan(output: Output) -> int:
-    from nedura import plan_update
-
-    plan = asyncio.run(plan_update())
-    if output.as_json:
-        from nedura.wire import to_wire
-
-        output.record(to_wire(plan))
-        return 0
-    output.line(plan.copy_terminal)
-    return 0
 
 
 def logs(args: argparse.Namespace, output: Output) -> int:

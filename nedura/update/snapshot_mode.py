@@ -1,0 +1,35 @@
+"""How much an update saves before it moves: the flags of the run first, then the configuration (facts/update.md 1.2, 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from nedura.update.options import SnapshotMode, UpdateOptions
+
+__all__ = ["KEY", "snapshot_mode"]
+
+KEY: Final = "updates.pre_update_backup"
+_WORDS: Final[Mapping[str, SnapshotMode]] = {
+    "quick": "quick", "full": "full", "zip": "full", "true": "full", "off": "off", "none": "off", "disabled": "off",
+    "false": "off",
+}  # fmt: skip
+
+
+def snapshot_mode(options: UpdateOptions, configured: object) -> tuple[SnapshotMode, str]:
+    """The mode, and a warning that is empty when the configured value makes sense.
+
+    Args:
+        options: `--no-backup` beats `--backup`, which beats the configuration.
+        configured: value of `updates.pre_update_backup`; None when unset.
+    """
+    if options.no_backup:
+        return "off", ""
+    if options.backup:
+        return "full", ""
+    if configured is None:
+        return "quick", ""
+    word = str(configured).strip().lower()
+    if word in _WORDS:
+        return _WORDS[word], ""
+    return "quick", f"{KEY} is {word[:40]!r}, which means nothing here; a quick snapshot is taken."

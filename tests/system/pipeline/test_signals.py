@@ -1,0 +1,66 @@
+"""Ctrl-C and SIGTERM: the whole tree ends, the receipt says interrupted, the lock is free, the next update finishes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.kits.site import World, world
+
+
+def interrupt(here: World, number: signal.Signals, stage: str) -> tuple[int, list[dict[str, object]]]:
+    """Send a signal to the update as soon as a stage has begun."""
+    out = here.folder / "out"
+    with out.open("wb") as log:
+        process = subprocess.Popen(
+            [str(here.site.launcher), "update", "--json"],
+            env=here.environ,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    until = time.monotonic() + 60
+    while f'"stage":"{stage}"' not in out.read_text() and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.01)
+    process.send_signal(number)
+    code = process.wait(60)
+    return code, [json.loads(line) for line in out.read_text().splitlines() if line.startswith("{")]
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize(
+    ("number", "stage", "moved"),
+    [
+        (signal.SIGINT, "prepare", False),
+        (signal.SIGINT, "first_member", True),
+        (signal.SIGTERM, "validate", False),
+    ],
+)
+def test_a_signal_closes_the_run_truthfully(
+    number: signal.Signals, stage: str, moved: bool, tmp_path: Path
+) -> None:
+    with world() as here:
+        here.start("default")
+        here.site.origin.commit({"nedura/_note.py": "NOTE = 1\n"}, "newer")
+        code, events = interrupt(here, number, stage)
+        assert code == 130, events[-1]
+        assert events[-1]["kind"] == "update_finished"
+        assert events[-1]["outcome"] == "interrupted"
+        receipt = here.latest()
+        assert (receipt["outcome"], receipt["exit_code"]) == ("interrupted", 130)
+        assert (here.current == "000002") is moved
+        assert (here.site.paths.folder / "source-completion-pending").exists() is moved
+        assert not (here.home / ".nedura-update-in-progress").exists()
+        assert not [
+            one for one in here.members() if any(word.endswith("bootstrap.py") for word in one.cmdline())
+        ]
+        code, events = here.update()
+        assert code == 0, events[-1]
+        assert here.current >= "000002"
+        assert [row["state"] for row in here.latest()["fleet"] or [{"state": "current"}]] == ["current"]
+        assert not (here.site.paths.folder / "source-completion-pending").exists()
