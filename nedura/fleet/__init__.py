@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         RestartWaiting,
     )
     from nedura.fleet.restart_parts import default_parts
+    from nedura.fleet.restart_recovery import Recovered, run_recovery
     from nedura.fleet.roll import left_alone, pick_first, restart_first, restart_rest, roll
     from nedura.fleet.scope import homes_of
     from nedura.fleet.scoped import ScopedLock, lock_folder
@@ -77,6 +78,7 @@ _EXPORTS = {
     "MemberRestarted": "nedura.fleet.restart_events",
     "Probe": "nedura.fleet.model",
     "RESTART_EVENTS": "nedura.fleet.restart_events",
+    "Recovered": "nedura.fleet.restart_recovery",
     "RestartParts": "nedura.fleet.restart",
     "RestartPending": "nedura.fleet.restart_events",
     "RestartStarted": "nedura.fleet.restart_events",
@@ -123,6 +125,7 @@ _EXPORTS = {
     "restart_rest": "nedura.fleet.roll",
     "restart_via": "nedura.fleet.model",
     "roll": "nedura.fleet.roll",
+    "run_recovery": "nedura.fleet.restart_recovery",
     "runs_expected": "nedura.fleet.matrix",
     "scope_prefix": "nedura.fleet.cgroup",
     "settle_deadline": "nedura.fleet.verify",
@@ -163,6 +166,7 @@ __all__ = [
     "MemberOptions",
     "MemberRestarted",
     "Probe",
+    "Recovered",
     "RestartParts",
     "RestartPending",
     "RestartStarted",
@@ -209,6 +213,7 @@ __all__ = [
     "restart_rest",
     "restart_via",
     "roll",
+    "run_recovery",
     "runs_expected",
     "scope_prefix",
     "settle_deadline",
