@@ -8,7 +8,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,14 +51,15 @@ def write_unit(name: str, command: str, *environment: str, **service: str) -> No
     systemctl("daemon-reload")
 
 
-def nedura(*arguments: str, check: bool = False) -> subprocess.CompletedProcess[str]:
+def nedura(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "nedura_cli", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=50,
-        check=check,
+        check=False,
+        env={**os.environ, **environ},
     )
 
 
@@ -87,57 +90,104 @@ def gateway_command(*arguments: str) -> str:
     return " ".join([sys.executable, "-m", "nedura_gateway", "--handler", HANDLER, *arguments])
 
 
-@scene
-def another_product_is_untouched_by_every_verb() -> None:
-    """The real unit of the other product on its own home, and no home of ours: its pid and start time stay through every verb."""
-    tree = Path(tempfile.mkdtemp(prefix="hermes-", dir=os.environ["XDG_RUNTIME_DIR"]))
-    (tree / "hermes_cli").mkdir()
-    (tree / "hermes_cli" / "__init__.py").touch()
-    (tree / "hermes_cli" / "main.py").write_text(
-        "import os, signal, sys, time\n"
-        "log = open(os.path.join(os.environ['HERMES_HOME'], 'signals'), 'a')\n"
-        "def note(number, frame): log.write(f'{number}\\n'); log.flush()\n"
-        "for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(number, note)\n"
-        "while True: time.sleep(0.1)\n"
-    )
-    theirs = home() / ".hermes"
-    theirs.mkdir()
-    (theirs / "gateway.pid").write_text("{}")
-    write_unit(
-        "hermes-gateway.service", f"{sys.executable} -m hermes_cli.main gateway run",
-        f"PYTHONPATH={tree}", f"HERMES_HOME={theirs}", Type="simple",
-    )  # fmt: skip
-    systemctl("start", "hermes-gateway.service")
-    pid = int(systemctl("show", "-P", "MainPID", "hermes-gateway.service"))
-    born = start_time(pid)
-    before = sorted(
-        (path.name, path.stat().st_mtime_ns) for path in theirs.iterdir() if path.name != "signals"
-    )
-    assert born is not None
-    assert not (home() / ".nedura").exists()
-    verbs = [
-        ["fleet", "status"], ["fleet", "status", "--json"], ["fleet", "explain", str(pid)], ["gateway", "status", "--deep"],
-        ["gateway", "list"], ["gateway", "start", "--all"], ["gateway", "restart", "--all"], ["gateway", "stop", "--all"],
-        ["gateway", "restart"], ["gateway", "stop"], ["gateway", "uninstall"], ["gateway", "migrate-legacy"],
-        ["update", "--plan"], ["update", "--check"], ["update"],
-    ]  # fmt: skip
-    for words in verbs:
-        result = nedura(*words)
-        sys.stdout.write(f"{' '.join(words)}: exit {result.returncode}\n")
-        now = int(systemctl("show", "-P", "MainPID", "hermes-gateway.service") or 0)
-        assert (now, start_time(pid)) == (pid, born), f"{words} touched it: {result.stdout}{result.stderr}"
-    assert not (theirs / "signals").read_text(), "not one signal arrived"
-    assert (
-        sorted((path.name, path.stat().st_mtime_ns) for path in theirs.iterdir() if path.name != "signals")
-        == before
-    )
-    status = json.loads(nedura("fleet", "status", "--json").stdout)
-    assert [(item["name"], item["reason"]) for item in status["foreign"]] == [
+OTHER_PRODUCT = """
+import os, signal, sys, time
+log = open(os.path.join(os.environ["HERMES_HOME"], "signals"), "a")
+def note(number, frame): log.write(f"{number}\\n"); log.flush()
+for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(number, note)
+while True: time.sleep(0.1)
+"""
+
+
+@contextmanager
+def other_product(ours: bool) -> Iterator[tuple[dict[str, str], int]]:
+    """`hermes-gateway.service` of the other product on `~/.hermes` of an account; yields the account's variables and its pid.
+
+    Whatever happens inside, its pid, its start time and its files must stay, and no signal may arrive.
+    """
+    with tempfile.TemporaryDirectory(
+        prefix="nedura-scene-", dir="/run"
+    ) as folder:  # no temporary home: verbs act on it
+        account, theirs = Path(folder), Path(folder) / ".hermes"
+        package = account / "tree" / "hermes_cli"
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+        (package / "main.py").write_text(OTHER_PRODUCT)
+        theirs.mkdir()
+        (theirs / "gateway.pid").write_text("{}")
+        (theirs / "config.yaml").write_text("gateway: {}\n")
+        if ours:
+            (account / ".nedura").mkdir(mode=0o700)
+        write_unit(
+            "hermes-gateway.service", f"{sys.executable} -m hermes_cli.main gateway run",
+            f"PYTHONPATH={account / 'tree'}", f"HERMES_HOME={theirs}", f"HOME={account}", Type="simple",
+        )  # fmt: skip
+        systemctl("start", "hermes-gateway.service")
+        pid = int(systemctl("show", "-P", "MainPID", "hermes-gateway.service"))
+        born, before = start_time(pid), shape(theirs)
+        assert born is not None
+        yield {"HOME": folder, "XDG_CONFIG_HOME": str(home() / ".config")}, pid
+        assert (int(systemctl("show", "-P", "MainPID", "hermes-gateway.service")), start_time(pid)) == (
+            pid,
+            born,
+        )
+        assert not (theirs / "signals").read_text(), "a signal arrived"
+        assert shape(theirs) == before
+        os.kill(pid, 1)
+        until(lambda: (theirs / "signals").read_text(), "the trap")  # and the trap does work
+        systemctl("kill", "-s", "KILL", "hermes-gateway.service")
+
+
+def shape(folder: Path) -> list[tuple[str, int]]:
+    return sorted((path.name, path.stat().st_mtime_ns) for path in folder.iterdir() if path.name != "signals")
+
+
+def touch_nothing(
+    verbs: list[list[str]], *, ours: bool
+) -> dict[tuple[str, ...], subprocess.CompletedProcess[str]]:
+    """Run verbs beside the other product, all at once: none of them may touch it."""
+    with other_product(ours) as (account, pid):
+        born = start_time(pid)
+        results = {}
+        with ThreadPoolExecutor(4) as pool:
+            for words, result in zip(
+                verbs, pool.map(lambda words: nedura(*words, **account), verbs), strict=True
+            ):
+                sys.stdout.write(
+                    f"{' '.join(words)}: exit {result.returncode}: {result.stderr.strip()[:100]}\n"
+                )
+                assert start_time(pid) == born, f"{words} touched it: {result.stdout}{result.stderr}"
+                results[tuple(words)] = result
+        return results
+
+
+VERBS: Final = [
+    ["gateway", "start", "--all"], ["gateway", "restart", "--all"], ["gateway", "stop", "--all"], ["gateway", "restart"],
+    ["gateway", "stop"], ["gateway", "uninstall"], ["gateway", "migrate-legacy"], ["gateway", "status", "--deep"],
+    ["gateway", "list"], ["update", "--plan"], ["update", "--check"], ["update"], ["fleet", "status", "--json"],
+]  # fmt: skip
+
+
+def names_it(result: subprocess.CompletedProcess[str]) -> bool:
+    status = json.loads(result.stdout)
+    return [(item["name"], item["reason"]) for item in status["foreign"]] == [
         ("hermes-gateway.service", "another product")
     ]
-    assert "hermes-gateway.service" in nedura("fleet", "status").stdout
-    os.kill(pid, 1)
-    until(lambda: (theirs / "signals").read_text(), "the trap")  # and the trap does work
+
+
+@scene
+def another_product_is_untouched_without_a_home_of_ours() -> None:
+    """The real unit of the other product on `~/.hermes`, no `~/.nedura`: its pid and start time stay through every verb."""
+    results = touch_nothing(VERBS, ours=False)
+    assert names_it(results["fleet", "status", "--json"])
+
+
+@scene
+def another_product_is_untouched_beside_a_home_of_ours() -> None:
+    results = touch_nothing(VERBS, ours=True)
+    assert names_it(results["fleet", "status", "--json"])
+    assert results["gateway", "list"].returncode == 0
+    assert "hermes-gateway.service" in results["gateway", "list"].stdout
 
 
 @scene
