@@ -181,13 +181,19 @@ def verify_generation(folder: Path) -> list[str]:
     return sorted(path for path, oid in expected.items() if found.get(path) != oid)
 
 
-def point(paths: InstallPaths, pointer: Path, folder: Path | None) -> None:
-    """Replace a pointer by one rename, durably; None removes it.
+def point(paths: InstallPaths, pointer: Path, folder: Path | None, *, durable: bool = True) -> None:
+    """Replace a pointer by one rename; None removes it.
+
+    Args:
+        paths: the install.
+        pointer: its `current` or `previous`.
+        folder: the generation.
+        durable: flush the folder; without, the next flush of it makes this durable, in order.
 
     Raises:
         StoreError: the disk refused; the old pointer stands.
     """
     try:
-        flip(paths.folder, pointer.name, folder.name if folder is not None else "")
+        flip(paths.folder, pointer.name, folder.name if folder is not None else "", durable=durable)
     except OSError as error:
         raise StoreError(f"The pointer {pointer.name} cannot be moved: {error.strerror}.") from error

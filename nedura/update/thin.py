@@ -116,8 +116,14 @@ def _read_only(file: str) -> None:
             os.chmod(file, 0o555 if info.st_mode & 0o100 else 0o444)
 
 
-def flip(install: Path, pointer: str, name: str) -> None:
-    """Replace a pointer of an install by one rename, durably; an empty name removes it.
+def flip(install: Path, pointer: str, name: str, *, durable: bool = True) -> None:
+    """Replace a pointer of an install by one rename; an empty name removes it.
+
+    Args:
+        install: the install's folder.
+        pointer: `current` or `previous`.
+        name: name of the generation.
+        durable: flush the folder; without, the next flush of it makes this durable, in order.
 
     Raises:
         OSError: the disk refused; the old pointer stands.
@@ -130,6 +136,7 @@ def flip(install: Path, pointer: str, name: str) -> None:
             os.replace(temp, link)
         else:
             link.unlink(missing_ok=True)
-        fsync_folder(install)
+        if durable:
+            fsync_folder(install)
     finally:
         temp.unlink(missing_ok=True)

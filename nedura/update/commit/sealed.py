@@ -26,7 +26,7 @@ def commit_sealed(paths: InstallPaths, candidate: Candidate) -> Path | None:
     before = paths.pointed()
     if before is not None and before != folder:
         os.utime(before)  # its ten minutes of grace begin now
-        point(paths, paths.previous, before)
+        point(paths, paths.previous, before, durable=False)
     point(paths, paths.current, folder)
     return before
 
