@@ -25,7 +25,7 @@ from nedura.signin.addresses import portal_of, same_portal
 from nedura.signin.group_commit import GroupCommit
 from nedura.signin.handoff_copy import public_view, result_lines
 from nedura.signin.handoff_record import HandoffStore
-from nedura.signin.handoff_rules import Record, Reply, State, abandon, after, is_due, lease, read_reply
+from nedura.signin.handoff_rules import Record, Reply, State, abandon, is_due, lease, read_reply, settle
 from nedura.signin.refresh import ClientFactory, Refresh, refresh_account
 from nedura.text import Secret, clean
 
@@ -248,7 +248,7 @@ class _Drain:
         def decide(records: tuple[Record, ...]) -> tuple[Record, ...]:
             nonlocal settled, taken
             if sent is not None and reply is not None:
-                settled = _settled(records, sent, reply, now)
+                settled = settle(records, sent, reply, now)
                 records = _with(records, settled)
             due = next((one for one in records if self._may_send(one, tried, now)), None)
             if due is None:
@@ -300,13 +300,6 @@ class _Drain:
 
 def _with(records: tuple[Record, ...], changed: Record) -> tuple[Record, ...]:
     return tuple(changed if record.id == changed.id else record for record in records)
-
-
-def _settled(records: tuple[Record, ...], sent: Record, reply: Reply, now: float) -> Record:
-    """The record after its answer, or as it is now when somebody else changed it meanwhile."""
-    current = next((record for record in records if record.id == sent.id), sent)
-    untouched = current.open and current.attempts == sent.attempts
-    return after(current, reply, now) if untouched else current
 
 
 def _result(record: Record) -> DrainResult:

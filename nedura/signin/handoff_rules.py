@@ -32,6 +32,7 @@ __all__ = [
     "pruned",
     "read_reply",
     "record_id",
+    "settle",
 ]
 
 SCHEDULE: Final = (60.0, 600.0, 3600.0, 21600.0)
@@ -230,6 +231,13 @@ def after(record: Record, reply: Reply, now: float) -> Record:
         )
     probably = reply.answer is Answer.UNKNOWN_TOKEN and record.attempts > 1
     return _closed(attrs.evolve(record, probably_moved=probably), state, now)
+
+
+def settle(records: Iterable[Record], sent: Record, reply: Reply, now: float) -> Record:
+    """The record after its answer, or as it is now when somebody else changed it meanwhile: a late answer decides nothing."""
+    current = next((record for record in records if record.id == sent.id), sent)
+    untouched = current.open and current.attempts == sent.attempts
+    return after(current, reply, now) if untouched else current
 
 
 def abandon(record: Record, code: str, now: float) -> Record:
