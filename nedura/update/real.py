@@ -17,9 +17,10 @@ from nedura.profiles import list_profiles
 from nedura.update import admission, failed
 from nedura.update.backup import take_backup
 from nedura.update.commit import sealed
+from nedura.update.commit.of_run import commit_checkout, commit_zip, preflight_checkout, waiting_edits
 from nedura.update.commit.sealed import commit_sealed
 from nedura.update.commit_point import paths_of
-from nedura.update.events import Committed, Notice, PlanReady, Skipped
+from nedura.update.events import Committed, Notice, PlanReady, Prepared, Skipped
 from nedura.update.fleet_parts import FleetParts
 from nedura.update.fleet_real import RealFleet
 from nedura.update.kept import prepare_current, prepare_rollback
@@ -58,6 +59,8 @@ async def admit(run: Run) -> Refusal | None:
     refusal = await admission.admit(run)
     subject = run.notes.get("subject")
     run.checkout = getattr(subject, "checkout", None)
+    if refusal is None:
+        await asyncio.to_thread(preflight_checkout, run)
     return refusal
 
 
@@ -67,7 +70,24 @@ def prepare(run: Run) -> AsyncGenerator[Event, None]:
         return prepare_current(run)
     if run.options.rollback is not None:
         return prepare_rollback(run)
-    return prepare_new(run)
+    return _prepare_new(run)
+
+
+async def _prepare_new(run: Run) -> AsyncGenerator[Event, None]:
+    """A new candidate; with nothing new in a checkout, edits that still wait are named (C021)."""
+    events = prepare_new(run)
+    changed = True
+    try:
+        async for event in events:
+            if isinstance(event, Prepared):
+                changed = event.changed
+            yield event
+    finally:
+        await events.aclose()
+    if not changed:
+        waiting = await asyncio.to_thread(waiting_edits, run)
+        if waiting is not None:
+            yield waiting
 
 
 async def plan(run: Run) -> AsyncGenerator[Event, None]:
@@ -103,8 +123,12 @@ async def snapshot(run: Run) -> AsyncGenerator[Event, None]:
             await events.aclose()
 
 
-async def commit(run: Run) -> AsyncGenerator[Event, None]:
-    """The one move."""
+def commit(run: Run) -> AsyncGenerator[Event, None]:
+    """The one move, by layout."""
+    return {"sealed": _commit_sealed, "checkout": commit_checkout, "zip": commit_zip}[run.layout](run)
+
+
+async def _commit_sealed(run: Run) -> AsyncGenerator[Event, None]:
     if run.candidate is None:
         raise UpdateError("Nothing was prepared.", stop_class="internal")
     run.previous = commit_sealed(paths_of(run), run.candidate)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +28,6 @@ def upkeep(completion: Completion) -> Steps:
             [
                 ("launchers", _launchers(completion)),
                 ("maintenance", _nets(completion)),
-                ("maintenance", _aftermath(completion)),
             ],
         )
     ]
@@ -41,20 +39,6 @@ async def _launchers(completion: Completion) -> AsyncGenerator[Event, None]:
         return
     write_launcher(completion.paths, completion.product)
     yield StepDone(name="launchers")
-
-
-async def _aftermath(completion: Completion) -> AsyncGenerator[Event, None]:
-    """The source follows, and generations that nobody uses go."""
-    from nedura.update.aftermath import after_commit
-
-    if completion.request.layout != "sealed":
-        return
-    events = after_commit(completion.paths, completion.clock, os.environ)
-    try:
-        async for event in events:
-            yield event
-    finally:
-        await events.aclose()
 
 
 async def _nets(completion: Completion) -> AsyncGenerator[Event, None]:
@@ -72,7 +56,7 @@ async def _nets(completion: Completion) -> AsyncGenerator[Event, None]:
 
 async def aftermath(completion: Completion) -> AsyncGenerator[Event, None]:
     """The owner's checkout follows where that touches no edit, and generations that nobody needs go."""
-    if completion.request.layout != "sealed" or not completion.request.changed:
+    if completion.request.layout != "sealed":
         return
     events = after_commit(completion.paths, completion.clock, completion.environ)
     try:
