@@ -18,7 +18,7 @@ from nedura.update.commit.move import Move, move
 from nedura.update.commit.recovery_copy import publish, published
 from nedura.update.move_marker import MARKER, MoveMarker, read_marker, write_marker
 from nedura.update.torn import MODULES, TornError, is_torn, mend
-from tests.integration.checkout.trees import FILES, Tree, make_tree, run_move
+from tests.integration.checkout.trees import FILES, Tree, make_tree
 
 SOURCE = Path(nedura.__file__).parents[1]
 MOVER = (
@@ -310,35 +310,6 @@ def test_git_itself_killed_in_the_move_is_put_back_at_once(tmp_path: Path, when:
     assert "could not be moved" in done.stderr, done.stderr[-500:]
     assert (tree.head, tree.status) == (pre, [])
     assert not is_torn(str(tree.checkout))
-
-
-async def test_a_full_disk_puts_everything_back(tmp_path: Path) -> None:
-    """A real full file system (case C057): the move fails half-way and is undone."""
-    if os.geteuid() != 0:
-        if os.environ.get("CI") == "true":
-            pytest.fail("needs root for a small tmpfs")
-        pytest.skip("needs root for a small tmpfs")
-    place = tmp_path / "small"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m,mode=0700", "none", str(place)], check=True)
-    try:
-        tree = make_tree(place)
-        pre = tree.head
-        tree.commit({f"big/b{n}.txt": str(n) * 60_000 for n in range(12)})
-        target = tree.fetch()
-        (tree.checkout / "README").write_text("mine\n")
-        free = os.statvfs(place)
-        (place / "filler").write_bytes(b"x" * (free.f_bavail * free.f_frsize - 300_000))
-        result = await run_move(tree.job(target))
-        assert result.error is not None
-        assert not result.committed
-        assert not is_torn(str(tree.checkout))
-        (place / "filler").unlink()
-        assert (tree.head, tree.branch) == (pre, "main")
-        assert tree.status == [" M README"]
-        assert (tree.checkout / "README").read_text() == "mine\n"
-    finally:
-        subprocess.run(["umount", str(place)], check=True)
 
 
 def own_tree(tmp_path: Path) -> Tree:

@@ -91,7 +91,9 @@ async def test_rows_that_are_only_in_the_log_are_in_it(tmp_path: Path) -> None:
     root = full_home(tmp_path / "h")
     with closing(sqlite3.connect(root / "state.db", isolation_level=None)) as writer:
         writer.execute("PRAGMA wal_autocheckpoint=0")
+        writer.execute("BEGIN")
         writer.executemany("INSERT INTO t(body) VALUES(?)", [("late",)] * 100)
+        writer.execute("COMMIT")
         taken = await backup(root)
     assert isinstance(taken, BackupTaken)
     with zipfile.ZipFile(taken.path) as archive:

@@ -129,7 +129,9 @@ def test_rows_that_are_only_in_the_log_are_in_the_copy(tmp_path: Path) -> None:
     make_database(home / "state.db")
     with closing(sqlite3.connect(home / "state.db", isolation_level=None)) as writer:
         writer.execute("PRAGMA wal_autocheckpoint=0")
+        writer.execute("BEGIN")
         writer.executemany("INSERT INTO t(body) VALUES(?)", [("late",)] * 1000)
+        writer.execute("COMMIT")
         result = take_snapshot("default", home, label="manual", keep=1, now=time.time())
     assert result is not None
     with closing(sqlite3.connect(f"{(result.folder / 'state.db').as_uri()}?immutable=1", uri=True)) as db:
