@@ -7,8 +7,9 @@ import os
 import shutil
 import stat
 from collections.abc import Mapping
+from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from nedura.errors import ProfileError, StoreError
 from nedura.homes import DEFAULT_PROFILE, home_for_profile, profiles_root
@@ -45,10 +46,19 @@ class RealRuntimes:
     """The real ones."""
 
     async def disable(self, home: Path) -> None:
-        """Remove the home's service."""
-        from nedura.fleet import remove_service
+        """Remove the home's own services; one of the same name that is pinned to another home is left alone."""
+        from nedura.fleet import ServiceRow, gateway_services
 
-        await remove_service(home)
+        services = gateway_services(home)
+        async with aclosing(services.status()) as rows:
+            found = [row async for row in rows if isinstance(row, ServiceRow)]
+        scopes: set[Literal["user", "system"]] = {
+            "system" if row.scope == "system" else "user" for row in found if row.name and row.ours
+        }
+        for scope in scopes:
+            async with aclosing(services.uninstall(scope=scope)) as events:
+                async for _ in events:
+                    pass
 
     async def stop(self, home: Path) -> bool:
         """Stop the holder of the home's claim."""

@@ -12,6 +12,7 @@ import importlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NoReturn
 
+from nedura.commands.examples import EXAMPLES
 from nedura.errors import UsageError
 from nedura.top_options import TOP_OPTIONS
 
@@ -26,8 +27,24 @@ __all__ = [
     "value_flags",
 ]
 
-GROUPS: Final = ("update", "auth", "gateway", "fleet", "profile", "config", "skin", "snapshot", "system", "dev")
+GROUPS: Final = (
+    "update",
+    "auth",
+    "gateway",
+    "fleet",
+    "profile",
+    "config",
+    "skin",
+    "snapshot",
+    "system",
+    "dev",
+    "completion",
+)
 """Modules of this package, in the order of `--help`."""
+
+EXIT_CODES: Final = (
+    "exit codes: 0 done, 1 failed, 2 refused or wrong usage, 3 owed (--strict), 130 interrupted"
+)
 
 _EVERYWHERE: Final = ("--plain", "--debug")
 """Options that are taken in any position."""
@@ -79,13 +96,19 @@ def build_parser(prog: str = "nedura") -> Parser:
     for group in GROUPS:
         importlib.import_module(f"nedura.commands.{group}").add(commands)
     for path, each in each_parser(parser):
-        if path:
-            _finish(each)
+        _finish(path, each)
     return parser
 
 
-def _finish(parser: argparse.ArgumentParser) -> None:
+def _finish(path: tuple[str, ...], parser: argparse.ArgumentParser) -> None:
     """What every subcommand has in common."""
+    examples = EXAMPLES.get(" ".join(path), ())
+    if examples and not parser.epilog:
+        parser.epilog = "\n".join(["examples:", *(f"  {line}" for line in examples)])
+        if not path:
+            parser.epilog += f"\n\n{EXIT_CODES}"
+    if not path:
+        return
     parser.allow_abbrev = False
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     taken = own_options(parser)

@@ -1,0 +1,183 @@
+"""Completion scripts for bash, zsh and fish, made from the grammar itself."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+import attrs
+
+from nedura.commands import build_parser, each_parser
+from nedura_cli.output import Output
+
+__all__ = ["completion", "nodes", "script"]
+
+PROFILES = 'ls -1 "${NEDURA_HOME:-$HOME/.nedura}/profiles" 2>/dev/null'
+
+
+@attrs.frozen(kw_only=True)
+class Node:
+    """One command and what may follow it.
+
+    Attributes:
+        path: its words.
+        words: subcommands and choices, each with what it does.
+        flags: its options, each with what it does.
+    """
+
+    path: tuple[str, ...]
+    words: tuple[tuple[str, str], ...]
+    flags: tuple[tuple[str, str], ...]
+
+
+def completion(args: argparse.Namespace, output: Output) -> int:
+    """Print a script."""
+    output.line(script(args.shell))
+    return 0
+
+
+def nodes() -> Iterator[Node]:
+    """Every command of the grammar."""
+    for path, parser in each_parser(build_parser()):
+        words: list[tuple[str, str]] = []
+        flags: list[tuple[str, str]] = []
+        for action in parser._actions:
+            about = "" if action.help in (None, argparse.SUPPRESS) else str(action.help)
+            if isinstance(action, argparse._SubParsersAction):
+                words += [(str(one.dest), str(one.help or "")) for one in action._choices_actions]
+            elif action.option_strings and action.help != argparse.SUPPRESS:
+                flags += [(flag, about) for flag in action.option_strings]
+            elif not action.option_strings and action.choices:
+                words += [(str(choice), "") for choice in action.choices]
+        yield Node(path=path, words=tuple(words), flags=tuple(flags))
+
+
+def script(shell: str) -> str:
+    """The completion script of a shell."""
+    return {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell]()
+
+
+def _cases(indent: str) -> str:
+    """One `case` arm for each command: its words, else its options."""
+    lines = []
+    for node in nodes():
+        words = " ".join(word for word, _ in node.words)
+        flags = " ".join(flag for flag, _ in node.flags)
+        lines.append(f'{indent}"{" ".join(node.path)}") words="{words}"; flags="{flags}" ;;')
+    return "\n".join(lines)
+
+
+def _known() -> str:
+    return " | ".join(f'"{" ".join(node.path)}"' for node in nodes() if node.path)
+
+
+def _bash() -> str:
+    return f"""# nedura completion for bash
+_nedura() {{
+    local current previous path words flags word next
+    current="${{COMP_WORDS[COMP_CWORD]}}"
+    previous="${{COMP_WORDS[COMP_CWORD-1]}}"
+    path=""
+    for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
+        next="${{path:+$path }}$word"
+        case "$next" in
+        {_known()}) path="$next" ;;
+        esac
+    done
+    case "$previous" in
+    -p | --profile)
+        COMPREPLY=($(compgen -W "default $({PROFILES})" -- "$current"))
+        return ;;
+    esac
+    case "$path" in
+{_cases("    ")}
+    esac
+    case "$path" in
+    "profile use" | "profile show" | "profile delete" | "profile export" | "profile rename" | "profile describe" | "profile alias")
+        words="default $({PROFILES})" ;;
+    esac
+    case "$current" in
+    -*) COMPREPLY=($(compgen -W "$flags" -- "$current")) ;;
+    *) COMPREPLY=($(compgen -W "$words" -- "$current")) ;;
+    esac
+}}
+complete -o default -F _nedura nedura"""
+
+
+def _zsh() -> str:
+    return f"""#compdef nedura
+# nedura completion for zsh
+_nedura() {{
+    local current previous path_ words_ flags word next
+    current="${{words[CURRENT]}}"
+    previous="${{words[CURRENT-1]}}"
+    path_=""
+    for word in "${{(@)words[2,CURRENT-1]}}"; do
+        next="${{path_:+$path_ }}$word"
+        case "$next" in
+        {_known()}) path_="$next" ;;
+        esac
+    done
+    if [[ "$previous" == "-p" || "$previous" == "--profile" ]]; then
+        compadd -- default $({PROFILES})
+        return
+    fi
+    case "$path_" in
+{_cases("    ").replace("words=", "words_=")}
+    esac
+    case "$path_" in
+    "profile use" | "profile show" | "profile delete" | "profile export" | "profile rename" | "profile describe" | "profile alias")
+        words_="default $({PROFILES})" ;;
+    esac
+    if [[ "$current" == -* ]]; then
+        compadd -- ${{=flags}}
+    elif [[ -n "$words_" ]]; then
+        compadd -- ${{=words_}}
+    else
+        _files
+    fi
+}}
+if [[ "${{funcstack[1]}}" == "_nedura" ]]; then
+    _nedura "$@"
+else
+    compdef _nedura nedura
+fi"""
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _fish() -> str:
+    known = " ".join(_quoted(" ".join(node.path)) for node in nodes() if node.path)
+    lines = [
+        "# nedura completion for fish",
+        "function __nedura_path",
+        f"    set -l known {known}",
+        "    set -l path ''",
+        "    for word in (commandline -opc)[2..-1]",
+        '        set -l next (string trim -- "$path $word")',
+        "        if contains -- $next $known",
+        "            set path $next",
+        "        end",
+        "    end",
+        '    test "$path" = "$argv"',
+        "end",
+        "function __nedura_profiles",
+        "    set -l home $HOME/.nedura",
+        "    set -q NEDURA_HOME; and set home $NEDURA_HOME",
+        "    echo default",
+        "    ls -1 $home/profiles 2>/dev/null",
+        "end",
+        "complete -c nedura -s p -l profile -x -a '(__nedura_profiles)' -d 'profile to use'",
+    ]
+    for node in nodes():
+        where = _quoted(f"__nedura_path {' '.join(node.path)}".rstrip() if node.path else "__nedura_path ''")
+        lines += [
+            f"complete -c nedura -f -n {where} -a {_quoted(word)} -d {_quoted(about)}"
+            for word, about in node.words
+        ]
+        for flag, about in node.flags:
+            name = f"-l {flag[2:]}" if flag.startswith("--") else f"-s {flag[1:]}"
+            lines.append(f"complete -c nedura -n {where} {name} -d {_quoted(about)}")
+    return "\n".join(lines)

@@ -1,0 +1,106 @@
+"""Completion scripts, asked by the real shells."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from nedura.commands import build_parser, each_parser
+from nedura.profiles import create_profile
+from nedura_cli.completion import nodes, script
+
+Run = Callable[..., CompletedProcess[str]]
+
+
+def ask(shell: str, program: str, home: Path, tmp_path: Path, *words: str) -> list[str]:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    (tmp_path / "script").write_text(script(shell))
+    done = subprocess.run(
+        [shell, *(["-f"] if shell == "zsh" else []), "-c", program, *words],
+        env={
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(tmp_path),
+            "NEDURA_HOME": str(home),
+            "SCRIPT": str(tmp_path / "script"),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def bash(home: Path, tmp_path: Path, *words: str) -> list[str]:
+    program = 'source "$SCRIPT"; COMP_WORDS=(nedura "$0" "$@"); COMP_CWORD=$#; ((COMP_CWORD++)); _nedura; echo "${COMPREPLY[@]}"'
+    return ask("bash", program, home, tmp_path, *words)
+
+
+def fish(home: Path, tmp_path: Path, *words: str) -> list[str]:
+    line = " ".join(words)
+    program = f"source $SCRIPT; complete -C 'nedura {line}'"
+    if shutil.which("fish") is None:
+        pytest.skip("fish is not installed")
+    (tmp_path / "script").write_text(script("fish"))
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", program],
+        env={
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(tmp_path),
+            "NEDURA_HOME": str(home),
+            "SCRIPT": str(tmp_path / "script"),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
+    assert done.returncode == 0, done.stderr
+    return [row.split("\t")[0] for row in done.stdout.splitlines()]
+
+
+def zsh(home: Path, tmp_path: Path, *words: str) -> list[str]:
+    """`compadd` prints what it is given, in place of the line editor's own."""
+    program = (
+        'compdef() { :; }; _files() { :; }; compadd() { while [[ "$1" == -* && "$1" != "--" ]]; do shift; done; '
+        '[[ "$1" == "--" ]] && shift; print -l -- $@ }; source "$SCRIPT"; words=(nedura "$@"); CURRENT=${#words}; _nedura'
+    )
+    found = ask("zsh", program, home, tmp_path, "zsh", *words)
+    return [one for one in found if one.startswith(words[-1])]
+
+
+@pytest.mark.parametrize("complete", [bash, zsh, fish])
+def test_words_options_and_profiles(tmp_path: Path, complete: Callable[..., list[str]]) -> None:
+    home = tmp_path / "home"
+    create_profile(home, "coder")
+    assert "profile" in complete(home, tmp_path, "pro")
+    assert "create" in complete(home, tmp_path, "profile", "cr")
+    assert "--json" in complete(home, tmp_path, "profile", "list", "--js")
+    assert "coder" in complete(home, tmp_path, "-p", "co")
+    assert "zsh" in complete(home, tmp_path, "completion", "zs")
+
+
+@pytest.mark.parametrize("complete", [bash, zsh])
+def test_options_before_the_command_do_not_confuse(
+    tmp_path: Path, complete: Callable[..., list[str]]
+) -> None:
+    home = tmp_path / "home"
+    create_profile(home, "coder")
+    assert "coder" in complete(home, tmp_path, "-v", "profile", "use", "co")
+
+
+def test_the_script_knows_every_command() -> None:
+    assert {node.path for node in nodes()} == {path for path, _ in each_parser(build_parser())}
+
+
+def test_the_command_prints_it(nedura: Run) -> None:
+    for shell in ("bash", "zsh", "fish"):
+        assert nedura("completion", shell).stdout == script(shell) + "\n"
+    assert nedura("completion", "csh").returncode == 2
