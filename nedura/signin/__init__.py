@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nedura.signin.importing import ImportOffer, import_shared, offer_shared
     from nedura.signin.keepalive import start_nous_auth_keepalive, stop_nous_auth_keepalive
     from nedura.signin.logins import Login, SignedOut, list_logins, log_out
+    from nedura.signin.longpoll import wait_for_handoff
     from nedura.signin.models import CatalogueRow, Recommendation, recommended_nous_default_model
     from nedura.signin.picker import ModelChoice, list_models, set_default_model
     from nedura.signin.reconcile import Reconciled, reconcile
@@ -97,6 +98,7 @@ _EXPORTS = {
     "stop_nous_auth_keepalive": "keepalive",
     "tools_options": "rights",
     "why_not": "browser",
+    "wait_for_handoff": "longpoll",
     "wire_status": "handoff",
 }
 
@@ -158,6 +160,7 @@ __all__ = [
     "step_up_options",
     "stop_nous_auth_keepalive",
     "tools_options",
+    "wait_for_handoff",
     "why_not",
     "wire_status",
 ]

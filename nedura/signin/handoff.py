@@ -34,7 +34,7 @@ __all__ = ["CLAIM_SECONDS", "DrainResult", "drain", "handoff_lines", "latest_rec
 CLAIM_SECONDS: Final = 20.0
 """Deadline of one request, well inside the lease."""
 
-AT_ONCE: Final = 4
+AT_ONCE: Final = 5
 """Requests under way at a time for one profile."""
 
 log = logging.getLogger("nedura.signin.handoff")
