@@ -295,3 +295,34 @@ async def test_a_refused_bearer_is_renewed_for_the_next_attempt(world: World) ->
     assert after["access_token"] != before["access_token"]
     world.clock.advance(60)
     assert [result.state for result in await world.drain()] == ["claimed"]
+
+
+async def test_no_auth_lock_is_held_while_a_request_is_under_way(world: World) -> None:
+    world.guest("gmail")
+    world.sign_in()
+    world.portal.plant(Fault(route="anon.claim", delay=60))
+    run = asyncio.create_task(world.drain())
+    while not world.clock.slept:
+        await asyncio.sleep(0.005)
+    store = world.store()
+    for path in (store.home / "auth.lock", store.shared_lock, HandoffStore(store.home).lock_path):
+        lock = FileLock(path)
+        assert lock.try_acquire(), path.name
+        lock.release()
+    world.clock.advance(60)
+    assert [result.state for result in await run] == ["claimed"]
+
+
+async def test_it_moves_apps_and_touches_nothing_else(world: World) -> None:
+    world.guest("gmail")
+    config = world.home() / "config.yaml"
+    config.write_text("model:\n  default: nous/welcome  # mine\n")
+    world.sign_in()
+    before = {
+        path: path.read_bytes()
+        for path in world.root.rglob("*")
+        if path.is_file() and "handoff" not in path.name
+    }
+    await world.drain()
+    assert {path: path.read_bytes() for path in before} == before
+    assert [entry.route for entry in world.portal.log] == ["anon.claim"]
