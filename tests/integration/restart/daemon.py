@@ -1,7 +1,7 @@
 """A small daemon that belongs to a fleet: `python daemon.py gateway run`, home from NEDURA_HOME.
 
 What it is comes from files in its home, read once at its start, as code is: `version` (commit and generation), `turn` (seconds of one turn
-that runs from the start), `fault` (what a bad build does).
+that runs from the start), `command` (what that turn runs), `fault` (what a bad build does).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import sys
 import time
 from pathlib import Path
 
+from nedura.fleet import FleetMember, MemberOptions
 from nedura.fleet.drain import DrainSettings
-from nedura.fleet.member import FleetMember, MemberOptions
 from nedura.installs import CodeIdentity
 
 
@@ -33,8 +33,11 @@ def identity(version: str) -> CodeIdentity:
     )
 
 
-async def one_turn(member: FleetMember, seconds: float) -> None:
+async def one_turn(member: FleetMember, seconds: float, command: str) -> None:
     async with member.turn("toy"):
+        if command:
+            child = await asyncio.create_subprocess_exec("/bin/sh", "-c", command)
+            await child.wait()
         await asyncio.sleep(seconds)
 
 
@@ -53,6 +56,8 @@ async def main() -> int:
     if version != "real":
         member.code = identity("9" if fault == "version" else version)
     async with member:
+        while fault == "gate" and not (home / "gate").exists():
+            await asyncio.sleep(0.05)
         if fault == "hang":
             await member.wait_stopped()
             return member.exit_code
@@ -64,7 +69,9 @@ async def main() -> int:
         if fault == "wedge":
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
             time.sleep(3600)
-        turn = asyncio.ensure_future(one_turn(member, float(setting(home, "turn", "0"))))
+        turn = asyncio.ensure_future(
+            one_turn(member, float(setting(home, "turn", "0")), setting(home, "command"))
+        )
         await member.wait_stopped()
         turn.cancel()
         await asyncio.gather(turn, return_exceptions=True)

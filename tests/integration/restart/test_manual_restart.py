@@ -61,39 +61,6 @@ async def test_members_started_by_hand_finish_their_turns_and_come_back(tmp_path
             assert 0 < done[after.profile].downtime_ms < 10_000
 
 
-async def test_c076_a_successor_survives_the_session_that_asked_for_it(tmp_path: Path) -> None:
-    """Asked from inside, by a process with the marks of the old gateway, whose session ends at once."""
-    root = make_root(tmp_path)
-    async with running(root, root) as (member,):
-        code = (
-            "import asyncio, sys\nfrom pathlib import Path\nfrom nedura.fleet.inventory import look\n"
-            "from nedura.fleet.supervisors.manual import ManualSupervisor\nimport attrs, os, signal\n"
-            "async def main():\n"
-            "    found = attrs.evolve(await look(Path(sys.argv[1])), supervisor='manual')\n"
-            "    await ManualSupervisor().arm(found)\n"
-            "    os.kill(found.pid, signal.SIGUSR1)\n"
-            "    os.killpg(0, signal.SIGHUP)\n"
-            "asyncio.run(main())\n"
-        )
-        asker = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", code, str(root), start_new_session=True,
-            env={**os.environ, "NEDURA_SUPERVISED_CHILD": "1", "INVOCATION_ID": "x", "NOTIFY_SOCKET": "/nowhere",
-                 "BOT_TOKEN": "123", "NEDURA_BOT_TOKEN": "456", "NEDURA_SOMETHING": "kept"},
-        )  # fmt: skip
-        await asker.wait()
-        after = await serving(root, not_pid=member.pid)
-        environment = psutil.Process(after.pid).environ()
-        assert not {
-            "NEDURA_SUPERVISED_CHILD",
-            "INVOCATION_ID",
-            "NOTIFY_SOCKET",
-            "BOT_TOKEN",
-            "NEDURA_BOT_TOKEN",
-        } & set(environment)
-        assert environment["NEDURA_SOMETHING"] == "kept"
-        assert os.readlink(f"/proc/{after.pid}/fd/0") == os.devnull
-
-
 async def test_a_member_that_cannot_drain_is_ended_and_replaced(tmp_path: Path) -> None:
     root = make_root(tmp_path)
     async with running(root, root) as (member,):

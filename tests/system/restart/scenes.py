@@ -26,7 +26,7 @@ from nedura.fleet.supervisors.systemctl import Systemctl
 from nedura.fleet.supervisors.systemd import SystemdSupervisor
 from nedura.fleet.supervisors.unit_state import why_down
 from tests.integration.restart.daemon import identity
-from tests.integration.restart.manual import DAEMON
+from tests.integration.restart.manual import DAEMON, ROOT
 from tests.system.restart.host import Host, failed, new_host, parts, restart, restarted, systemctl
 
 SCENES: Final[dict[str, Callable[[Host], Awaitable[None]]]] = {}
@@ -38,7 +38,7 @@ def scene(function: Callable[[Host], Awaitable[None]]) -> Callable[[Host], Await
 
 
 @scene
-async def drained_and_restarted(host: Host) -> None:
+async def c075_a_delay_of_the_manager_is_not_waited_for(host: Host) -> None:
     """SIGUSR1, exit 75, `start` without the manager's own delay."""
     host.unit(RestartSec="30")
     host.release("1", turn="0.5")
@@ -57,7 +57,7 @@ async def drained_and_restarted(host: Host) -> None:
 
 
 @scene
-async def stop_limit_shorter_than_drain(host: Host) -> None:
+async def c073_stop_limit_shorter_than_drain(host: Host) -> None:
     """C073: the drain is no stop, so the manager's short stop limit does not cut it; a dead owner's lock blocks nobody."""
     host.release("1", turn="4")
     host.unit(TimeoutStopSec="1")
@@ -104,7 +104,7 @@ async def a_start_that_hangs_before_ready(host: Host) -> None:
 
 
 @scene
-async def a_refused_configuration(host: Host) -> None:
+async def c093_a_refused_configuration(host: Host) -> None:
     """C093: exit 78 is not restarted by the manager, and the failure says why."""
     host.unit()
     member = await host.member()
@@ -119,7 +119,7 @@ async def a_refused_configuration(host: Host) -> None:
 
 
 @scene
-async def a_wrapper_as_main_process(host: Host) -> None:
+async def c085_a_wrapper_as_main_process(host: Host) -> None:
     """C085: the gateway below a wrapper is found by its cgroup and restarted through the manager only."""
     wrapper = host.folder / "wrap.sh"
     wrapper.write_text(f"#!/bin/sh\n{sys.executable} {DAEMON} gateway run\nexit $?\n")
@@ -236,7 +236,7 @@ async def a_turn_longer_than_the_budget(host: Host) -> None:
 
 
 @scene
-async def ten_units_one_hangs(host: Host) -> None:
+async def c070_ten_units_one_hangs(host: Host) -> None:
     names = [f"p{index}" for index in range(10)]
     for name in names:
         host.unit(name, start=False, TimeoutStartSec="4")
@@ -260,17 +260,22 @@ async def two_units_of_one_process(host: Host) -> None:
 
 
 @scene
-async def a_client_timeout_is_watched(host: Host) -> None:
-    """C072: the client's end is not the job's end; the job is watched and the unit read again before anything is judged."""
+async def c072_a_client_timeout_is_watched(host: Host) -> None:
+    """The client's end is not the job's end; the job is watched and the unit read again before anything is judged."""
     host.release("1")
-    host.unit(TimeoutStopSec="20", KillMode="mixed")
+    host.unit(TimeoutStartSec="40")
     member = await host.member()
     supervisor = SystemdSupervisor()
     await supervisor.arm(member)
     said: list[str] = []
     armed = supervisor._armed["user", member.unit]
-    host.release("2", boot="2.5")
-    await supervisor._run_job(armed, "restart", 2.0, said.append)
+    host.release("2", fault="gate")
+
+    def say(words: str) -> None:
+        said.append(words)
+        (host.root / "gate").touch()  # what the start waits for
+
+    await supervisor._run_job(armed, "restart", 5.0, say)
     assert any("restart running" in words or "start running" in words for words in said), said
     assert (await host.member()).code == identity("2")
 
@@ -309,7 +314,7 @@ async def run_inside(host: Host, unit: str, result: Path, *options: str) -> None
 
 
 @scene
-async def an_updater_in_the_gateways_own_cgroup(host: Host) -> None:
+async def c079_an_updater_in_the_gateways_own_cgroup(host: Host) -> None:
     """C079: it moves to its own scope first, so the restart that it asks for does not end it."""
     unit = host.unit()
     member = await host.member()
@@ -323,7 +328,7 @@ async def an_updater_in_the_gateways_own_cgroup(host: Host) -> None:
 
 
 @scene
-async def an_updater_that_cannot_leave_the_cgroup(host: Host) -> None:
+async def c079_an_updater_that_cannot_leave_the_cgroup(host: Host) -> None:
     """Without a scope the gateway is told last and not waited for; it restarts when the updater has ended."""
     unit = host.unit(ExecStopPost="")
     member = await host.member()
@@ -336,7 +341,7 @@ async def an_updater_that_cannot_leave_the_cgroup(host: Host) -> None:
 
 
 @scene
-async def five_units_three_homes(host: Host) -> None:
+async def c070_five_units_three_homes(host: Host) -> None:
     """C070, C080: every unit of our homes, whatever its name; none of another home, whatever its name."""
     other = host.folder / "other"
     other.mkdir(mode=0o700)
@@ -382,7 +387,7 @@ async def a_sealed_roll_with_a_bad_build(host: Host) -> None:
 
 
 @scene
-async def a_failed_unit_is_revived(host: Host) -> None:
+async def c074_a_failed_unit_is_revived(host: Host) -> None:
     """C074: once its folder is back, reset-failed and start bring it up; the real status is decoded."""
     folder = host.folder / "work"
     unit = host.unit(WorkingDirectory=str(folder), start=False, Restart="no")
@@ -402,7 +407,7 @@ async def a_failed_unit_is_revived(host: Host) -> None:
 
 
 @scene
-async def a_start_limit_is_named_and_lifted(host: Host) -> None:
+async def c093_a_start_limit_is_named_and_lifted(host: Host) -> None:
     """C093: the start limit has a name, and a good build after it comes up."""
     host.release("1", fault="boot")
     unit = host.unit(start=False, RestartSec="0.05", Restart="always")
@@ -425,6 +430,26 @@ async def a_start_limit_is_named_and_lifted(host: Host) -> None:
     await supervisor.arm(ghost)
     await supervisor.revive(ghost, lambda words: None)
     assert (await host.member()).code == identity("2")
+
+
+@scene
+async def c163_two_services_for_one_home(host: Host) -> None:
+    """The second sees a live owner and ends with the code that is not restarted: nobody ends anybody."""
+    command = f"{sys.executable} -m nedura_cli gateway run"
+    paths = f"PYTHONPATH={ROOT}:{ROOT}/renderers/cli:{ROOT}/renderers/gateway"
+    host.unit(command=f"/usr/bin/env {paths} {command}")
+    member = await host.member()
+    second = host.unit(name="nedura-gateway-twin.service", home=host.root, command=f"/usr/bin/env {paths} {command}", start=False,
+                       RestartSec="0.2")  # fmt: skip
+    systemctl("start", second, check=False)
+    async with asyncio.timeout(20):
+        while (state := await Systemctl("user").state(second)).active not in ("failed", "inactive"):
+            await asyncio.sleep(0.1)
+    assert state.exit_status == 78
+    assert state.restarts == 0
+    now = await look(host.root)
+    assert now is not None
+    assert now.pid == member.pid
 
 
 def main(name: str) -> int:

@@ -301,6 +301,24 @@ async def legacy_names_are_migrated(folder: Path) -> None:
     assert not (units / "nedura.service").exists()
 
 
+@scene
+async def c158_the_service_of_a_profile_that_goes(folder: Path) -> None:
+    """Its own service is stopped and removed; the default's stays, whatever NEDURA_HOME says."""
+    root = make_home(native())
+    home = root / "profiles" / "b"
+    home.mkdir(parents=True, mode=0o700)
+    for one in (root, home):
+        await told(services(one).install())
+    pid = await serving(root)
+    await serving(home)
+    assert changes(await told(services(home).uninstall())) == [("nedura-gateway-b.service", "removed")]
+    assert await look(home) is None
+    await asyncio.sleep(0.5)
+    assert await look(home) is None, "nobody starts it again"
+    assert await serving(root) == pid
+    assert (place().user_units / "nedura-gateway.service").exists()
+
+
 async def value_to_unit_to_systemd(folder: Path) -> None:
     """Property: whatever a home or PATH holds, the real manager reads the same value back, and no new setting."""
     units = place().user_units

@@ -1,0 +1,40 @@
+"""Runs one scene next to a real manager."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+HARNESS = ROOT / "tests/system/real-systemd.sh"
+
+
+def missing() -> str:
+    """What this machine lacks, empty when a real manager can run."""
+    if os.geteuid() != 0:
+        return "needs uid 0 (namespaces)"
+    if not Path("/lib/systemd/systemd").exists():
+        return "needs systemd (Debian: systemd dbus)"
+    for program in ("unshare", "pgrep", "mount", "ip"):
+        if shutil.which(program) is None:
+            return f"needs {program}"
+    return ""
+
+
+def run_scene(module: str, name: str, *, mode: str = "user") -> None:
+    """Run a scene; with CI=true a missing part fails, else it is skipped with its reason."""
+    reason = missing()
+    if reason and os.environ.get("CI") != "true":
+        pytest.skip(reason)
+    assert not reason, reason
+    result = subprocess.run(
+        [str(HARNESS), mode, "-n", "--", sys.executable, "-W", "error", "-m", module, name],
+        cwd=ROOT, capture_output=True, text=True, timeout=58, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"scene {name}: done" in result.stdout
