@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from nedura.config import edit_config, read_config, set_value
 from nedura.errors import NeduraError
 from nedura.homes import profile_name, root_home
 from nedura.inference import stream_reply
+from nedura.profile_env import profile_environment
 from nedura.profile_flag import sticky_profile
 from nedura.profiles import find_profile, list_profiles
 from nedura.signin import SignInState, auth_status, log_out, run_sign_in
@@ -188,7 +188,7 @@ async def _start_update(session: Session) -> asyncio.subprocess.Process:
         *command,
         "update",
         "--json",
-        env={**os.environ, "NEDURA_HOME": str(session.home)},
+        env=profile_environment(session.home),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
