@@ -56,11 +56,13 @@ if TYPE_CHECKING:
     from nedura.update.plan import Plan
     from nedura.update.pm import PmCollected, PmStatus, collect_garbage, pm_status
     from nedura.update.pm_repair import PmSynced, pm_sync
+    from nedura.update.prompt import answer_prompt, pending_prompt
     from nedura.update.receipts import ReceiptStore
     from nedura.update.restore import restore_snapshot, verify_snapshot
     from nedura.update.run import Candidate, Run
     from nedura.update.snapshot import MANUAL_KEEP, MANUAL_LABEL, take_snapshots
     from nedura.update.snapshot_manifest import list_snapshots
+    from nedura.update.status import UpdateStatus, status_by_action, status_of
 
 _EXPORTS = {
     **dict.fromkeys(
@@ -111,7 +113,12 @@ _EXPORTS = {
     "take_snapshots": "nedura.update.snapshot",
     "list_snapshots": "nedura.update.snapshot_manifest",
     "size_text": "nedura.update.events",
+    "UpdateStatus": "nedura.update.status",
     "action_marker": "nedura.update.marker",
+    "answer_prompt": "nedura.update.prompt",
+    "pending_prompt": "nedura.update.prompt",
+    "status_by_action": "nedura.update.status",
+    "status_of": "nedura.update.status",
     "install_checkout": "nedura.update.install",
     "Subject": "nedura.update.admission",
     "find_subject": "nedura.update.admission",
@@ -170,8 +177,10 @@ __all__ = [
     "UpdateOptions",
     "UpdateParts",
     "UpdateStarted",
+    "UpdateStatus",
     "UserAction",
     "action_marker",
+    "answer_prompt",
     "check_and_remember",
     "collect_garbage",
     "find_subject",
@@ -180,12 +189,15 @@ __all__ = [
     "known_kinds",
     "list_snapshots",
     "passive_notice",
+    "pending_prompt",
     "pm_status",
     "pm_sync",
     "restore_snapshot",
     "run_nets",
     "set_channel",
     "size_text",
+    "status_by_action",
+    "status_of",
     "take_backup",
     "take_snapshots",
     "verify_snapshot",

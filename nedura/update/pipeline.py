@@ -239,6 +239,7 @@ class _Pipeline:
         except Exception as error:  # border of the generator: the receipt must close, whatever happened
             ending = self._failed(f"{type(error).__name__}: {clean(redact(str(error)), 300)}", "internal")
             self.run.notes["error"] = error
+        stages.write_exit_code(self.run, ending)
         warning = self.journal.warning()
         if warning is not None:
             yield warning
@@ -302,11 +303,11 @@ class _Pipeline:
             facts={"mode": self.run.layout} if name == "commit" else {},
         )
 
-    def _refusal(self, refusal: Refusal) -> Event:
+    def _refusal(self, refusal: Refusal) -> UpdateFinished:
         reason = f"{refusal.message} {refusal.command}".strip()
         return self._finish("refused", refusal.exit_code, reason=reason, stop_class=refusal.code)
 
-    def _failed(self, reason: str, stop_class: str) -> Event:
+    def _failed(self, reason: str, stop_class: str) -> UpdateFinished:
         """A failure before the commit point is exit 1. Behind it, it is owed and the run succeeds (the spec's Verify)."""
         if self.run.committed:
             self.journal.resume()
@@ -314,7 +315,7 @@ class _Pipeline:
             return self._ended(reason)
         return self._finish("failed", 1, reason=reason, stop_class=stop_class)
 
-    def _ended(self, reason: str = "") -> Event:
+    def _ended(self, reason: str = "") -> UpdateFinished:
         """The last event of a run that was not stopped."""
         finished = self.run.notes.get("finished")
         if isinstance(finished, UpdateFinished):
@@ -329,9 +330,12 @@ class _Pipeline:
         where = (
             "after the commit point" if self.run.committed else "before the commit point; nothing was changed"
         )
-        self._finish("interrupted", 130, reason=f"interrupted {where}", stop_class="interrupted")
+        ending = self._finish("interrupted", 130, reason=f"interrupted {where}", stop_class="interrupted")
+        stages.write_exit_code(self.run, ending)
 
-    def _finish(self, outcome: Outcome, exit_code: int, *, reason: str = "", stop_class: str = "") -> Event:
+    def _finish(
+        self, outcome: Outcome, exit_code: int, *, reason: str = "", stop_class: str = ""
+    ) -> UpdateFinished:
         event = stages.finished(
             self.run, self.journal, outcome, exit_code, reason=reason, stop_class=stop_class
         )

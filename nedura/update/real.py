@@ -10,6 +10,8 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from nedura.config import read_config
 from nedura.errors import UpdateError
 from nedura.homes import DEFAULT_PROFILE, profile_name
@@ -27,6 +29,7 @@ from nedura.update.kept import prepare_current, prepare_rollback
 from nedura.update.parts import Refusal
 from nedura.update.plan import plan_update
 from nedura.update.prepare import prepare as prepare_new
+from nedura.update.prompt import ask_by_file, said_yes
 from nedura.update.run import Run
 from nedura.update.snapshot import take_snapshots
 from nedura.update.snapshot_mode import KEY, snapshot_mode
@@ -125,7 +128,22 @@ async def snapshot(run: Run) -> AsyncGenerator[Event, None]:
 
 def commit(run: Run) -> AsyncGenerator[Event, None]:
     """The one move, by layout."""
-    return {"sealed": _commit_sealed, "checkout": commit_checkout, "zip": commit_zip}[run.layout](run)
+    return {"sealed": _commit_sealed, "checkout": _commit_checkout, "zip": commit_zip}[run.layout](run)
+
+
+async def _commit_checkout(run: Run) -> AsyncGenerator[Event, None]:
+    """Nobody watches a chat's update: whether local edits come back is asked through files, and `no` is the default there."""
+    edits = run.plan.local_edits if run.plan is not None else {}
+    if run.options.gateway_mode and edits and not (run.options.yes or run.options.keep_stash):
+        question = f"Local changes of {len(edits)} files are put aside. Bring them back after the update?"
+        answer = await ask_by_file(run.home, question, "no", run.clock)
+        run.options = attrs.evolve(run.options, keep_stash=not said_yes(answer))
+    events = commit_checkout(run)
+    try:
+        async for event in events:
+            yield event
+    finally:
+        await events.aclose()
 
 
 async def _commit_sealed(run: Run) -> AsyncGenerator[Event, None]:

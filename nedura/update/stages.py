@@ -6,12 +6,14 @@ the last one hands over to the new code and judges what comes back.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Final
 
 from nedura.clock import iso
-from nedura.errors import UpdateError
+from nedura.errors import StoreError, UpdateError
+from nedura.records import write_json
 from nedura.update import marker
 from nedura.update.commit_point import arm
 from nedura.update.events import Committed, Outcome, Prepared, UpdateFinished
@@ -33,8 +35,10 @@ __all__ = [
     "is_skipped",
     "last_word",
     "lock_file",
+    "write_exit_code",
 ]
 
+journal_log = logging.getLogger("nedura.update")
 StageFunction = Callable[[Run, UpdateParts, Journal], AsyncGenerator[Event, None]]
 
 
@@ -194,3 +198,13 @@ def last_word(run: Run, journal: Journal, reason: str = "") -> UpdateFinished:
     journal.take(event)
     journal.store.prune()
     return event
+
+
+def write_exit_code(run: Run, ending: UpdateFinished) -> None:
+    """Chat's update reads `.update_exit_code`: 0, or 1 when the run really is not 0 (facts/update.md 1.6)."""
+    if not run.options.gateway_mode:
+        return
+    try:
+        write_json(run.home / ".update_exit_code", 0 if ending.exit_code in (0, 3) else 1)
+    except StoreError as error:
+        journal_log.warning("the exit code cannot be written for the chat: %s", error.message)

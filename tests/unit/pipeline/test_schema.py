@@ -18,6 +18,17 @@ SCHEMA: dict[str, Any] = json.loads(
 )
 
 
+TYPES: dict[str, tuple[type, ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+}
+
+
 def complaints(value: Any, schema: Any, path: str = "$") -> list[str]:
     """A small validator of the keywords that this schema uses."""
     if schema is True:
@@ -29,18 +40,8 @@ def complaints(value: Any, schema: Any, path: str = "$") -> list[str]:
         return [] if any(not one for one in tried) else tried[0]
     found = []
     types = schema.get("type")
-    names = {
-        "object": dict,
-        "array": list,
-        "string": str,
-        "integer": int,
-        "number": (int, float),
-        "boolean": bool,
-        "null": type(None),
-    }
-    if types and not any(
-        isinstance(value, names[name]) for name in ([types] if isinstance(types, str) else types)
-    ):
+    wanted = [types] if isinstance(types, str) else list(types or ())
+    if wanted and not any(isinstance(value, TYPES[name]) for name in wanted):
         return [f"{path} is {type(value).__name__}, not {types}"]
     if "const" in schema and value != schema["const"]:
         found.append(f"{path} is {value!r}")

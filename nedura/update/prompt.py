@@ -1,0 +1,104 @@
+"""Questions of an update that nobody watches: asked and answered through two files of the active home (facts/update.md 1.6)."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from nedura.clock import Clock
+from nedura.errors import StoreError
+from nedura.records import read_bytes, read_json, remove, write_bytes, write_json
+from nedura.text import clean
+
+__all__ = ["Prompt", "answer_prompt", "ask_by_file", "pending_prompt", "said_yes"]
+
+PROMPT: Final = ".update_prompt.json"
+RESPONSE: Final = ".update_response"
+PATIENCE: Final = 300.0
+"""Seconds until the default counts."""
+STEP: Final = 0.25
+
+
+@attrs.frozen(kw_only=True)
+class Prompt:
+    """A question that waits.
+
+    Attributes:
+        prompt: the question.
+        default: what counts when nobody answers.
+        id: made for this question; an answer must name it.
+    """
+
+    prompt: str
+    default: str
+    id: str
+
+
+async def ask_by_file(home: Path, prompt: str, default: str, clock: Clock, patience: float = PATIENCE) -> str:
+    """Ask, wait, and clean up; an empty answer and no answer mean the default.
+
+    Args:
+        home: the active home.
+        prompt: the question.
+        default: the answer that counts in doubt.
+        clock: time seam.
+        patience: seconds.
+
+    Raises:
+        StoreError: the question cannot be written.
+    """
+    question, answer = home / PROMPT, home / RESPONSE
+    remove(answer)  # an answer to an older question is none to this one
+    write_json(question, {"prompt": prompt, "default": default, "id": str(uuid.uuid4())})
+    try:
+        until = clock.monotonic() + patience
+        while clock.monotonic() < until:
+            try:
+                return clean(read_bytes(answer, 4096).decode("utf-8", "replace"), 500) or default
+            except StoreError:
+                await clock.sleep(STEP)
+        return default
+    finally:
+        for path in (question, answer):
+            remove(path)
+
+
+def pending_prompt(home: Path) -> Prompt | None:
+    """The question that waits in a home; None when there is none."""
+    try:
+        value: Any = read_json(home / PROMPT, 64 * 1024)
+    except StoreError:
+        return None
+    if not isinstance(value, dict) or not isinstance(value.get("id"), str):
+        return None
+    return Prompt(
+        prompt=clean(value.get("prompt"), 1000),
+        default=clean(value.get("default"), 200),
+        id=clean(value["id"], 80),
+    )
+
+
+def answer_prompt(home: Path, prompt_id: str, answer: str) -> bool:
+    """Answer the waiting question; False when it is not that one any more.
+
+    Args:
+        home: the active home.
+        prompt_id: id of the question that was shown.
+        answer: plain text; empty means the default.
+
+    Raises:
+        StoreError: the answer cannot be written.
+    """
+    waiting = pending_prompt(home)
+    if waiting is None or waiting.id != prompt_id:
+        return False
+    write_bytes(home / RESPONSE, clean(answer, 500).encode("utf-8"))
+    return True
+
+
+def said_yes(answer: str) -> bool:
+    """Whether an answer means yes."""
+    return answer.strip().lower() in ("y", "yes", "true", "1", "ok", "restore")
