@@ -12,7 +12,27 @@ import attrs
 
 from nedura.wire import Event, to_json_line
 
-__all__ = ["Output"]
+__all__ = ["Output", "safe_json", "safe_lines"]
+
+
+def safe_lines(text: str) -> str:
+    """Text whose lines hold no control, escape or direction character: the last net before a terminal (threats.md 7)."""
+    return "\n".join(
+        line if line.isprintable() else "".join(char if char.isprintable() else " " for char in line)
+        for line in text.split("\n")
+    )
+
+
+def safe_json(line: str) -> str:
+    """A JSON line in which every character that a terminal could act on is written as an escape; the value stays the same."""
+    if line.isprintable():
+        return line
+    return "".join(char if char.isprintable() else _escaped(char) for char in line)
+
+
+def _escaped(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 @attrs.define
@@ -41,24 +61,25 @@ class Output:
     def line(self, text: str = "") -> None:
         """A line of the result for people; nothing under `--json`."""
         if not self.as_json:
-            self.stdout.write(text + "\n")
+            self.stdout.write(safe_lines(text) + "\n")
             self.stdout.flush()
 
     def remark(self, text: str) -> None:
         """A line beside the result, on stderr."""
-        self.stderr.write(text + "\n")
+        self.stderr.write(safe_lines(text) + "\n")
         self.stderr.flush()
 
     def record(self, value: Mapping[str, Any]) -> None:
         """A result for machines; nothing without `--json`."""
         if self.as_json:
-            self.stdout.write(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
+            line = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+            self.stdout.write(safe_json(line) + "\n")
             self.stdout.flush()
 
     def event(self, event: Event) -> None:
         """An event: its wire form under `--json`, else its terminal copy."""
         if self.as_json:
-            self.stdout.write(to_json_line(event) + "\n")
+            self.stdout.write(safe_json(to_json_line(event)) + "\n")
             self.stdout.flush()
         elif event.copy_terminal:
             self.line(event.copy_terminal)
