@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 import attrs
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, OverflowMethod, RenderableType, RenderResult
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -114,6 +114,7 @@ class UpdatePicture:
         self._matrix: FleetMatrix | None = None
         self._owed: list[FollowUp | UserAction] = []
         self._last: UpdateFinished | None = None
+        self._overflow: OverflowMethod = "ellipsis" if look.terminal.unicode else "crop"
         self._faces = look.faces(thinking=True)
         self._face, self._turned = next(self._faces), 0.0
 
@@ -170,7 +171,7 @@ class UpdatePicture:
         table = Table.grid(padding=(0, 1), expand=False)
         table.width = min(width, 76)
         table.add_column(width=2, no_wrap=True)
-        table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+        table.add_column(ratio=1, no_wrap=True, overflow=self._overflow)
         table.add_column(justify="right", no_wrap=True)
         for stage in tuple(self._stages):
             seconds = stage.seconds if stage.outcome else self._now() - stage.started
@@ -204,7 +205,7 @@ class UpdatePicture:
         parts = [*(details[-space:] if space else []), *parts][-room:] if room else []
         for part in parts:
             if isinstance(part, Text):
-                part.no_wrap, part.overflow = True, "ellipsis"
+                part.no_wrap, part.overflow = True, self._overflow
         return [*parts, self._alive()] if room else parts
 
     def _wait(self, event: DrainWaiting | RestartWaiting, seen: float) -> Text:
@@ -219,6 +220,9 @@ class UpdatePicture:
         return self._look.text(line, "ui_warn")
 
     def _bar(self, progress: Progress) -> RenderableType:
+        if not self._look.terminal.unicode:
+            share = f" {100 * progress.done // progress.total}%" if progress.total else ""
+            return self._look.text(f"   {progress.label}{share}", "banner_dim")
         row = Table.grid(padding=(0, 1))
         row.add_column(no_wrap=True)
         row.add_column(width=24)
@@ -263,7 +267,7 @@ def matrix_table(look: Look, matrix: FleetMatrix, width: int) -> Table:
         box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=look.style("banner_accent", bold=True)
     )
     for name in ("", "gateway", *(("process",) if wide else ()), "runs", "state"):
-        table.add_column(name, no_wrap=True, overflow="ellipsis")
+        table.add_column(name, no_wrap=True, overflow="ellipsis" if look.terminal.unicode else "crop")
     for row in matrix.rows:
         key = "ui_error" if row.failing else "ui_ok" if row.state == "current" else "ui_warn"
         code = row.code_sha[:8] or row.code_version
