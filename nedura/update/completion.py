@@ -27,9 +27,11 @@ from nedura.update.completion_parts import CompletionParts, default_parts
 from nedura.update.events import (
     FollowUp,
     Notice,
+    RuntimeOutcomes,
     Skipped,
     StageFinished,
     StageStarted,
+    StepDone,
     UpdateFinished,
     UserAction,
 )
@@ -74,6 +76,7 @@ class Completion:
         restarted: profiles whose member was restarted.
         done: pids that need no restart any more.
         before: the fleet as it was before any restart; None while nobody could look.
+        failed, deferred: pid -> why its restart failed, or comes later.
         matrix: the verified fleet.
     """
 
@@ -87,6 +90,8 @@ class Completion:
     restarted: set[str] = attrs.field(factory=set)
     done: set[int] = attrs.field(factory=set)
     before: Fleet | None = None
+    failed: dict[int, str] = attrs.field(factory=dict)
+    deferred: dict[int, str] = attrs.field(factory=dict)
     matrix: FleetMatrix | None = None
 
     @property
@@ -137,6 +142,10 @@ class Completion:
         elif event.kind == "member_restarted":
             self.restarted.add(getattr(event, "profile", ""))
             self.done.add(getattr(event, "pid", 0))
+        elif event.kind == "member_failed":
+            self.failed[getattr(event, "pid", 0)] = getattr(event, "reason", "")
+        elif event.kind == "restart_pending":
+            self.deferred[getattr(event, "pid", 0)] = "it restarts after its running turns"
 
     async def _frame(self) -> AsyncGenerator[Event, None]:
         """Who writes now, and what the environment step said before any application code ran."""
@@ -227,17 +236,29 @@ class Completion:
         try:
             async for event in events:
                 yield event
+        except (
+            Exception
+        ):  # border: a broken phase gets one more try in a fresh process, then it is a follow-up
+            complete, detail = await self.parts.fleet.recover(stale, self.request.expected)
+            recovery = StepDone(name="fresh_recovery", ok=complete, detail=detail)
+            if not complete:
+                raise
+        else:
+            return
         finally:
             await events.aclose()
+        yield recovery
 
     async def _verify(self) -> AsyncGenerator[Event, None]:
-        source = self.parts.fleet.verify(self.before or Fleet(), self.request.expected, self.restarted)
-        events = source
+        before = self.before or Fleet()
+        events = self.parts.fleet.verify(before, self.request.expected, self.restarted)
         try:
             async for event in events:
                 yield event
         finally:
             await events.aclose()
+        if before.runtimes:
+            yield RuntimeOutcomes(rows=await self.parts.fleet.account(before, self.failed, self.deferred))
 
     async def _settle(self) -> AsyncGenerator[Event, None]:
         """Clear what is proven done, keep the rest armed."""

@@ -26,6 +26,7 @@ __all__ = [
     "PlanReady",
     "Prepared",
     "Progress",
+    "RuntimeOutcomes",
     "Skipped",
     "SnapshotTaken",
     "Stage",
@@ -548,6 +549,34 @@ class UserAction:
 
 @final
 @attrs.frozen(kw_only=True)
+class RuntimeOutcomes:
+    """What became of each runtime of the plan (facts/update.md 8.4).
+
+    Attributes:
+        rows: `{kind, profile, pid, mechanism, outcome, reason}`, one a runtime.
+    """
+
+    kind: ClassVar[str] = "runtime_outcomes"
+    rows: tuple[Mapping[str, Any], ...]
+
+    @property
+    def copy(self) -> str:
+        """Chat form: nothing; the matrix says it."""
+        return ""
+
+    @property
+    def copy_terminal(self) -> str:
+        """Terminal form: only what is not accounted for."""
+        lost = [row for row in self.rows if row.get("outcome") in ("failed", "unaccounted")]
+        return "\n".join(
+            f"⚠ {row.get('profile')} {row.get('kind')} (pid {row.get('pid')}): {row.get('outcome')}"
+            + (f": {row.get('reason')}" if row.get("reason") else "")
+            for row in lost
+        )
+
+
+@final
+@attrs.frozen(kw_only=True)
 class UpdateFinished:
     """Last event of every run.
 
@@ -629,6 +658,7 @@ EVENTS: Final[tuple[type[Any], ...]] = (
     CompletionStarted,
     FollowUp,
     UserAction,
+    RuntimeOutcomes,
     UpdateFinished,
 )
 """Every kind of this module."""

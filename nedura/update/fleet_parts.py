@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Sequence
-from typing import Protocol
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from typing import Any, Protocol
 
 from nedura.fleet import Fleet, Runtime
 from nedura.installs import CodeIdentity
@@ -33,6 +33,16 @@ class FleetParts(Protocol):
         self, before: Fleet, expected: CodeIdentity, restarted: Collection[str]
     ) -> AsyncGenerator[Event, None]:
         """Wait until the fleet has settled; the last event is the `FleetMatrix`."""
+        ...
+
+    async def account(
+        self, before: Fleet, failed: Mapping[int, str], deferred: Mapping[int, str]
+    ) -> tuple[Mapping[str, Any], ...]:
+        """What became of each runtime of before, as rows."""
+        ...
+
+    async def recover(self, runtimes: Sequence[Runtime], expected: CodeIdentity) -> tuple[bool, str]:
+        """The restart phase itself broke: try once more in a fresh process; whether all are verified, and one line."""
         ...
 
     async def idle(self, profiles: Collection[str]) -> frozenset[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -21,8 +21,10 @@ from nedura.fleet import (
     default_parts,
     judge,
     lock_holder,
+    reconcile,
     restart_first,
     restart_rest,
+    run_recovery,
 )
 from nedura.fleet.matrix import unsettled
 from nedura.homes import home_for_profile
@@ -106,6 +108,18 @@ class RealFleet:
             waited=round(elapsed, 3),
             settled=not waiting,
         )
+
+    async def account(
+        self, before: Fleet, failed: Mapping[int, str], deferred: Mapping[int, str]
+    ) -> tuple[Mapping[str, Any], ...]:
+        """What became of each runtime of before, as rows."""
+        now = await self.collect()
+        return tuple(map(attrs.asdict, reconcile(before.runtimes, now, failed=failed, deferred=deferred)))
+
+    async def recover(self, runtimes: Sequence[Runtime], expected: CodeIdentity) -> tuple[bool, str]:
+        """Try once more in a fresh process."""
+        found = await run_recovery(runtimes, expected)
+        return found.complete, f"{len(found.verified)} of {len(found.requested)} verified by a fresh process"
 
     async def idle(self, profiles: Collection[str]) -> frozenset[str]:
         """Profiles whose claim is positively free."""

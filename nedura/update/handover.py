@@ -113,6 +113,7 @@ class _Handover:
         tail.arm()
         extra = {"roots": list(self._run.product.roots), "tail": str(tail.path)}
         write_json(self._folder / "request.json", {**request.to_json(), **extra}, indent=None)
+        child.argv = [*await self._parts.scope(), *child.argv]
         await child.start()
         return child, request
 

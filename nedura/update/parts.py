@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -46,6 +46,11 @@ class Spawn(Protocol):
         ...
 
 
+async def _no_scope() -> Sequence[str]:
+    """Where nothing has to be left."""
+    return ()
+
+
 @attrs.frozen(kw_only=True)
 class UpdateParts:
     """What `update()` works with; each field may be replaced.
@@ -57,6 +62,7 @@ class UpdateParts:
         fleet: the fleet as the old code sees it.
         remember_failed: keeps the inputs of a generation whose first member failed (decision 34).
         spawn: makes the completion child.
+        scope: words before its command line that move it out of a gateway's control group (decision 21).
     """
 
     admit: Callable[[Run], Awaitable[Refusal | None]]
@@ -69,6 +75,7 @@ class UpdateParts:
     fleet: Callable[[Run], FleetParts]
     remember_failed: Callable[[Run, str], None]
     spawn: Spawn
+    scope: Callable[[], Awaitable[Sequence[str]]] = _no_scope
 
 
 def default_parts() -> UpdateParts:
@@ -88,4 +95,5 @@ def default_parts() -> UpdateParts:
         fleet=real.fleet,
         remember_failed=real.remember_failed,
         spawn=spawn,
+        scope=real.scope,
     )

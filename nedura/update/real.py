@@ -6,7 +6,7 @@ Everything is imported with this module, before anything moves: a checkout layou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import attrs
 
 from nedura.config import read_config
 from nedura.errors import UpdateError
+from nedura.fleet import scope_prefix
 from nedura.homes import DEFAULT_PROFILE, profile_name
 from nedura.profiles import list_profiles
 from nedura.update import admission, failed
@@ -156,6 +157,11 @@ async def _commit_sealed(run: Run) -> AsyncGenerator[Event, None]:
 def take_back(run: Run) -> None:
     """The pointer back to what was current."""
     sealed.take_back(paths_of(run), run.previous)
+
+
+async def scope() -> Sequence[str]:
+    """Out of the gateway's control group, if this update runs in one: its restart must not end its own completion."""
+    return await scope_prefix("nedura-completion")
 
 
 def fleet(run: Run) -> FleetParts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import textwrap
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +96,14 @@ class ToyFleet:
             for one in self.runtimes
         )
         yield FleetMatrix(expected=expected, rows=rows, complete=not any(row.failing for row in rows))
+
+    async def account(
+        self, before: Fleet, failed: Mapping[int, str], deferred: Mapping[int, str]
+    ) -> tuple[Mapping[str, Any], ...]:
+        return tuple({"profile": one.profile, "outcome": "restarted"} for one in before.runtimes)
+
+    async def recover(self, runtimes: Sequence[Runtime], expected: CodeIdentity) -> tuple[bool, str]:
+        return False, "not tried"
 
     async def idle(self, profiles: Collection[str]) -> frozenset[str]:
         return frozenset(profiles) - {one.profile for one in self.runtimes}

@@ -17,7 +17,7 @@ FORBIDDEN = re.compile(
     r"https?://|nedura |\bguest\b|\banonymous\b|\bclaim\b|Traceback|Error:|/[a-z]+/", re.IGNORECASE
 )
 CODE = CodeIdentity(code_sha="a" * 40, code_version="1.2.3")
-NASTY = "OSError: nedura update failed at https://x/y in /root/x Traceback"
+NASTY = "OSError: nedura update failed at https://x/y in /srv/x Traceback"
 CANDIDATE = Candidate(layout="sealed", identity=CODE, folder=Path("/a"), tree=Path("/a"), python=Path("/a"))
 
 SAMPLES: list[Event] = [
@@ -37,6 +37,7 @@ SAMPLES: list[Event] = [
     *[events.TakenBack(check=NASTY, now=CODE, restored=restored) for restored in (True, False)],
     events.CompletionStarted(pid=1),
     *[FollowUp(step=step, reason=NASTY) for step in FOLLOWUP_WORDS],
+    events.RuntimeOutcomes(rows=({"profile": "a", "kind": "gateway", "pid": 1, "outcome": "unaccounted"},)),
     events.UserAction(step="local_changes", reason=NASTY),
     *[
         UpdateFinished(run_id="r", outcome=outcome, exit_code=0, followups=followups, stop_reason=NASTY, changed=changed, now=CODE)
