@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from nedura.fleet.ledger import LedgerEntry, SpawnLedger
     from nedura.fleet.markers import write_marker
     from nedura.fleet.matrix import RuntimeOutcome, complete, judge, reconcile, runs_expected, unsettled
-    from nedura.fleet.member import FleetMember, MemberOptions
+    from nedura.fleet.member import FleetMember
+    from nedura.fleet.member_options import MemberOptions
     from nedura.fleet.model import Fleet, Foreign, MatrixRow, Probe, Runtime, ServiceInfo, restart_via
     from nedura.fleet.processes import system_processes
     from nedura.fleet.restart import RestartParts
@@ -74,7 +75,7 @@ _EXPORTS = {
     "Listing": "nedura.fleet.supervisors.listing",
     "MatrixRow": "nedura.fleet.model",
     "MemberFailed": "nedura.fleet.restart_events",
-    "MemberOptions": "nedura.fleet.member",
+    "MemberOptions": "nedura.fleet.member_options",
     "MemberRestarted": "nedura.fleet.restart_events",
     "Probe": "nedura.fleet.model",
     "RESTART_EVENTS": "nedura.fleet.restart_events",

@@ -16,6 +16,7 @@ from typing import Any, Final
 import attrs
 
 from nedura.errors import FleetError, RecordMissing, StoreError
+from nedura.fleet.identity import masked_argv
 from nedura.fleet.processes import Processes, liveness, system_processes
 from nedura.locks import FileLock
 from nedura.records import open_ours, parse_json, read_bytes, read_json, remove, write_json
@@ -94,7 +95,7 @@ class PidRecord:
         return cls(
             pid=os.getpid(),
             kind=kind,
-            argv=tuple(sys.orig_argv),
+            argv=tuple(masked_argv(sys.orig_argv)),
             start_time=stat.start_time if stat else None,
             nedura_home=str(home),
             host=socket.gethostname(),

@@ -32,7 +32,9 @@ def _place(home: Path, environ: Mapping[str, str] | None) -> tuple[Path, int] | 
 def _peer(link: socket.socket, owner: int, path: Path) -> int | None:
     """The kernel's pid of the other end; None when the other end is not the home's owner."""
     peer = peer_of(link)
-    if peer is None or peer[1] != owner:
+    if peer is None:
+        return None
+    if peer[1] != owner:
         logger.warning("%s is served by another user and was not asked", path.name)
         return None
     return peer[0]

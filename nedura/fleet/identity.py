@@ -26,6 +26,7 @@ __all__ = [
     "classify",
     "classify_text",
     "display_command",
+    "masked_argv",
     "needle_for",
     "split_text",
 ]
@@ -221,6 +222,20 @@ def needle_for(product: Product = NEDURA) -> re.Pattern[bytes]:
     return re.compile(b"|".join(re.escape(os.fsencode(name)) for name in roots), re.IGNORECASE)
 
 
+_SECRET_FLAG: Final = re.compile(
+    r"(?i)--(?:[a-z0-9-]*-)?(?:token|api-key|password|secret|authorization|access-key|private-key|session-key)"
+)
+
+
+def masked_argv(argv: Sequence[str]) -> list[str]:
+    """An argument list for files and sockets: values of secret-named flags and what looks like a credential masked."""
+    masked, hide = [], False
+    for token in argv:
+        masked.append("[redacted]" if hide else redact(token))
+        hide = _SECRET_FLAG.fullmatch(token) is not None
+    return masked
+
+
 def display_command(argv: Sequence[str]) -> str:
     """A command line for people: secret values masked, then cut to 120 characters."""
-    return clean(redact(" ".join(argv)), DISPLAY_WIDTH)
+    return clean(" ".join(masked_argv(argv)), DISPLAY_WIDTH)

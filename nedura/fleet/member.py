@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -29,69 +29,46 @@ import attrs
 
 from nedura.clock import iso
 from nedura.config import read_config
-from nedura.errors import RecordMissing, StoreError
+from nedura.errors import RecordMissing, RefusedError, StoreError
 from nedura.fleet.claim import Claim, PidRecord
 from nedura.fleet.control_protocol import PROTOCOL
 from nedura.fleet.control_server import ControlServer
-from nedura.fleet.drain import (
-    EXIT_PLANNED,
-    EXIT_RESTART,
-    EXIT_UNEXPECTED,
-    DrainPlan,
-    DrainSettings,
-    drain_step,
-)
+from nedura.fleet.drain import EXIT_PLANNED, EXIT_RESTART, EXIT_UNEXPECTED, DrainSettings
+from nedura.fleet.identity import masked_argv
 from nedura.fleet.markers import consume_marker
+from nedura.fleet.member_options import MemberOptions
 from nedura.fleet.notify import Notifier
-from nedura.fleet.processes import Processes, system_processes
 from nedura.fleet.skew import Skew
-from nedura.fleet.socketpath import bind_socket
+from nedura.fleet.socketpath import Bound, bind_socket
 from nedura.fleet.statefile import STATE_NAME, StateWriter
+from nedura.fleet.stopping import Stopper
 from nedura.fleet.storm import StormRule, note_start
 from nedura.fleet.supervision import Supervision, supervision_of
 from nedura.fleet.turns import Turn, TurnKind, Turns
-from nedura.fleet.watchdog import LoopWatch, ShutdownWatch, dump_stacks
+from nedura.fleet.watchdog import LoopWatch, dump_stacks
 from nedura.homes import process_home, profile_name, root_home
 from nedura.installs import CodeIdentity, running_code
-from nedura.product import NEDURA, Product
-from nedura.records import make_folder, write_bytes, write_json
+from nedura.records import check_folder, make_folder, write_bytes, write_json
 
-__all__ = ["FleetMember", "MemberOptions"]
+__all__ = ["FleetMember"]
 
 CLEAN_NAME: Final = ".clean_shutdown"
-_RECHECK: Final = 30.0
-"""Seconds after which a drain looks again by itself: work can become wedged without a change."""
 
 logger = logging.getLogger(__name__)
 
 
-@attrs.frozen(kw_only=True)
-class MemberOptions:
-    """Seams and switches of a member; the defaults are for a daemon's main thread.
+def _check_owner(home: Path) -> None:
+    """Root never serves another user's home: it would leave files there that their owner cannot write (threats.md 4).
 
-    Attributes:
-        product: names.
-        settings: drain budgets; None reads the home's config and the environment.
-        signals: install handlers for SIGUSR1, SIGTERM and SIGINT.
-        watchdogs: end the process when its loop or its stop hangs.
-        storm: rule against respawn storms, None for none.
-        auto_ready: running as soon as the block is entered; False waits for `ready()`.
-        environ: the process environment.
-        processes: the process table.
-        hard_exit: ends the process at once.
-        rescan: looks for profiles again; answers `rescan-profiles` of a member that serves several.
+    Raises:
+        RefusedError: the home is somebody else's.
     """
-
-    product: Product = NEDURA
-    settings: DrainSettings | None = None
-    signals: bool = True
-    watchdogs: bool = True
-    storm: StormRule | None = None
-    auto_ready: bool = True
-    environ: Mapping[str, str] = attrs.field(factory=lambda: dict(os.environ))
-    processes: Processes = attrs.field(factory=system_processes)
-    hard_exit: Callable[[int], Any] = os._exit
-    rescan: Callable[[], Awaitable[Mapping[str, Any]]] | None = None
+    owner = home.stat().st_uid
+    if os.geteuid() == 0 and owner != 0:
+        raise RefusedError(
+            "This home belongs to another user, and root would leave files there that its owner cannot write.",
+            advice=f"Run it as its owner: sudo -u '#{owner}' ...",
+        )
 
 
 class FleetMember:
@@ -111,15 +88,11 @@ class FleetMember:
         self.state = "starting"
         self.served_profiles: tuple[str, ...] = ()
         self.platforms: dict[str, dict[str, Any]] = {}
-        self.settings = DrainSettings()
         self._born = time.monotonic()
         self._boot_s: float | None = None
         self._restart_requested = False
-        self._plan: DrainPlan | None = None
-        self._drain_task: asyncio.Task[None] | None = None
-        self._stopped = asyncio.Event()
-        self._changed = asyncio.Event()
         self._turns = Turns(time.monotonic, self._on_change)
+        self._stopper = Stopper(self._turns, self._on_hanging_stop)
         self._record = PidRecord.of_this_process(
             self.home, kind=f"{self.options.product.name}-gateway", processes=self.options.processes
         )
@@ -127,7 +100,6 @@ class FleetMember:
         self._skew = Skew(self.code, Path(__file__))
         self._notifier = Notifier(self.options.environ)
         self._writer = StateWriter(self.home / STATE_NAME, self.status)
-        self._shutdown = ShutdownWatch(self._on_hanging_stop)
         self._server: ControlServer | None = None
         self._watch: LoopWatch | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -145,7 +117,7 @@ class FleetMember:
         """
         self._loop = asyncio.get_running_loop()
         self._prepare_home()
-        self.settings = self._read_settings()
+        self._stopper.settings = self._read_settings()
         self._supervision = self._look_up_supervision()
         if self.options.storm is not None:
             await self._weather_storm(self.options.storm)
@@ -167,7 +139,7 @@ class FleetMember:
         """Say that work can come in: state `running`, READY to the manager."""
         if self._boot_s is None:
             self._boot_s = round(self._age(), 3)
-        if self._plan is None:
+        if not self._stopper.begun:
             self.state = "running"
         self._notifier.send(READY="1", STATUS=f"serving {self.profile}")
         self._writer.touch()
@@ -182,18 +154,16 @@ class FleetMember:
     def fail_startup(self, reason: str, exit_code: int) -> None:
         """Say that the start failed; leave the block afterwards."""
         self.state, self.exit_reason, self.exit_code = "startup_failed", reason, exit_code
-        self._turns.refusing = True
-        self._stopped.set()
+        self._stopper.end()
+        self._stopper.stopped.set()
         self._writer.touch()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Become invisible: terminal state, socket, pid file and lock gone."""
-        self._turns.refusing = True
-        if self._drain_task is not None:
-            self._drain_task.cancel()
-        if kind is not None and self._plan is None:
+        self._stopper.end()
+        if kind is not None and not self._stopper.begun:
             self.exit_code = self.exit_code or EXIT_UNEXPECTED
             self.exit_reason = self.exit_reason or kind.__name__
         self._notifier.send(STOPPING="1")
@@ -204,15 +174,18 @@ class FleetMember:
             # after an unexpected signal the claim to run stands, so that whoever starts the machine's services starts it again
             self.state = "running" if unexpected else "stopped"
         await asyncio.to_thread(self._writer.stop)
-        if self._plan is None or not self._plan.forced:
+        if not self._stopper.forced:
             self._touch_clean()
         await asyncio.to_thread(self._claim.release)
-        self._shutdown.disarm()
+        self._stopper.disarm()
         self._remove_signals()
 
     def _prepare_home(self) -> None:
         root = root_home(self.home, self.options.environ)
-        if not self.home.is_dir():
+        if self.home.is_dir():
+            _check_owner(self.home)
+            check_folder(self.home)
+        else:
             if self.home != root:
                 raise RecordMissing(f"The home of profile {self.profile} does not exist.")
             make_folder(self.home)
@@ -254,11 +227,11 @@ class FleetMember:
         self._watch = LoopWatch(
             self._loop, self._notifier, self._on_wedged_loop, enabled=self.options.watchdogs
         )
+        bound: Bound | None = None
         try:
             bound = bind_socket(self.home, "gateway", self.options.environ)
         except StoreError as error:
             logger.warning("no control socket: %s", error.message)  # files and scans still find us
-            return
         self._server = ControlServer(
             bound,
             {"identify": self._identify, "status": self._status_verb},
@@ -301,6 +274,11 @@ class FleetMember:
         return profile_name(self.home, root_home(self.home, self.options.environ))
 
     @property
+    def settings(self) -> DrainSettings:
+        """The drain budgets in force."""
+        return self._stopper.settings
+
+    @property
     def active_turns(self) -> int:
         """Units of work in flight."""
         return len(self._turns)
@@ -312,11 +290,11 @@ class FleetMember:
 
     async def wait_stopped(self) -> None:
         """Wait until the process may end: nothing runs any more, or its time is over."""
-        await self._stopped.wait()
+        await self._stopper.stopped.wait()
 
     def request_restart(self, reason: str = "restart requested") -> bool:
         """Begin the drain that ends with exit code 75. False when a stop is under way already."""
-        if self._plan is not None or self._stopped.is_set():
+        if self._stopper.begun:
             return False
         self._restart_requested = True
         self._begin(EXIT_RESTART, reason, restart=True)
@@ -324,53 +302,20 @@ class FleetMember:
 
     def request_stop(self, exit_code: int = EXIT_PLANNED, reason: str = "stop requested") -> None:
         """Begin a stop, or hurry a restart that is waiting for running work; its exit code then stays 75."""
-        if self._plan is None:
-            self._begin(exit_code, reason, restart=False)
+        if self._stopper.begun:
+            self._stopper.hurry()
         else:
-            self._plan = self._plan.stop_now(time.monotonic())
-            self._changed.set()
-        self._shutdown.arm(max(self.settings.drain_s, self.settings.cron_s) + self.settings.watchdog_s)
+            self._begin(exit_code, reason, restart=False)
 
     def _begin(self, exit_code: int, reason: str, *, restart: bool) -> None:
         self.exit_code, self.exit_reason = exit_code, reason
         self.state = "draining"
-        self._turns.refusing = True
-        self._plan = DrainPlan.begin(time.monotonic(), restart=restart)
+        self._stopper.begin(restart=restart)
         self._notifier.send(STATUS="draining")
         self._writer.touch()
-        self._drain_task = asyncio.ensure_future(self._drain())
-
-    async def _drain(self) -> None:
-        while self._plan is not None:
-            self._changed.clear()
-            wedged = self.settings.wedged_s
-            step = drain_step(
-                self._plan,
-                self.settings,
-                now=time.monotonic(),
-                turns=self._turns.waited_for(wedged),
-                cron=self._turns.waited_for(wedged, "cron"),
-            )
-            if step.plan.phase == "stopping" and self._plan.phase == "after_turn":
-                self._shutdown.arm(
-                    max(self.settings.drain_s, self.settings.cron_s) + self.settings.watchdog_s
-                )
-            self._plan = step.plan
-            if step.plan.phase == "done":
-                break
-            if step.interrupt:
-                count = self._turns.interrupt()
-                logger.warning("time for running work is over; %d interrupted", count)
-            if step.wait:
-                try:
-                    async with asyncio.timeout(min(step.wait, _RECHECK)):
-                        await self._changed.wait()
-                except TimeoutError:
-                    continue
-        self._stopped.set()
 
     def _on_change(self) -> None:
-        self._changed.set()
+        self._stopper.changed()
         self._writer.touch()
 
     # ---- signals --------------------------------------------------------------------------------------------------------------
@@ -445,7 +390,7 @@ class FleetMember:
         wedged = self.settings.wedged_s
         return {
             **self._who(),
-            "argv": list(self._record.argv),
+            "argv": masked_argv(self._record.argv),
             "exit_reason": self.exit_reason or None,
             "restart_requested": self._restart_requested,
             "active_work": self._turns.public(wedged),
@@ -492,7 +437,7 @@ class FleetMember:
         }
 
     async def _pause_verb(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        already = self._plan is not None
+        already = self._stopper.begun
         return {
             "pausing": self.request_restart("pause-for-update"),
             "already_stopping": already,

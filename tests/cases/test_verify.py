@@ -63,6 +63,11 @@ def run_from(checkout: Path, home: Path) -> subprocess.Popen[bytes]:
     )  # fmt: skip
 
 
+def _when_foreign(root: Path, pid: int) -> Fleet | None:
+    fleet = collect_now(root)
+    return fleet if any(item.pid == pid for item in fleet.foreign) else None
+
+
 def test_c095_a_gateway_of_another_checkout_is_external_and_owes_nothing(tmp_path: Path) -> None:
     """Two clones, two gateways on profiles of one root: the other clone's is named, never stale."""
     root = tmp_path / "root"
@@ -72,8 +77,7 @@ def test_c095_a_gateway_of_another_checkout_is_external_and_owes_nothing(tmp_pat
     try:
         with gateway(root) as mine:
             wait_for(lambda: (root / "profiles" / "other" / "chat.sock").exists(), 20)
-            wait_for(lambda: len(collect_now(root).foreign) == 1)
-            fleet = collect_now(root)
+            fleet = wait_for(lambda: _when_foreign(root, process.pid))
             assert [row.pid for row in fleet.runtimes] == [mine.pid]
             (item,) = fleet.foreign
             assert (item.pid, item.reason, item.detail) == (

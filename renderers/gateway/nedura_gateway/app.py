@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from nedura.config import Config, read_config
-from nedura.errors import ConfigError, NeduraError, RecordMissing, RefusedError, UsageError
+from nedura.errors import ConfigError, NeduraError, RecordMissing, RefusedError, UnsafePath, UsageError
 from nedura.fleet import (
     EXIT_CONFIG,
     EXIT_RESTART,
@@ -73,7 +73,7 @@ async def serve(options: GatewayOptions, adapters: Sequence[Adapter] = ()) -> in
     except ClaimTaken as error:
         logger.error("%s", error.diagnostics())
         return EXIT_RESTART if options.supervised else EXIT_UNEXPECTED
-    except (ConfigError, UsageError, RecordMissing, RefusedError) as error:
+    except (ConfigError, UsageError, RecordMissing, RefusedError, UnsafePath) as error:
         logger.error("%s", error.diagnostics())
         return EXIT_CONFIG
     except NeduraError as error:

@@ -108,17 +108,18 @@ def test_another_home_is_named_and_left_alone(root: Path, tmp_path: Path) -> Non
     with gateway(other) as foreign, look_alike(tmp_path / "t", other) as twin:
         fleet = collect_now(root)
         assert not fleet.runtimes
-        assert {item.pid for item in fleet.foreign} == {foreign.pid, twin.pid}
-        assert {item.reason for item in fleet.foreign} == {"another home"}
-        assert all(str(other) in item.copy_terminal for item in fleet.foreign)
+        left = [item for item in fleet.foreign if item.pid in (foreign.pid, twin.pid)]
+        assert len(left) == 2
+        assert {item.reason for item in left} == {"another home"}
+        assert all(str(other) in item.copy_terminal for item in left)
 
 
 def test_another_install_on_our_home_is_external(root: Path) -> None:
     with gateway(root) as daemon:
         fleet = collect_now(root, install_id="f" * 12)
         assert not fleet.runtimes
-        (item,) = fleet.foreign
-        assert (item.pid, item.reason) == (daemon.pid, "another install")
+        (item,) = [item for item in fleet.foreign if item.pid == daemon.pid]
+        assert item.reason == "another install"
         mine = attrs.evolve(running_code(), install_id="f" * 12)
         (row,) = judge(mine, collect_now(root))
         assert row.state == "external"

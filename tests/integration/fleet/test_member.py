@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 import pytest
 
-from nedura.errors import RecordMissing
+from nedura.errors import RecordMissing, RefusedError, UnsafePath
 from nedura.fleet import (
     ClaimTaken,
     Draining,
@@ -348,3 +348,37 @@ async def test_a_body_that_fails_is_told(home: Path) -> None:
             raise ValueError("broken")
     assert member.exit_code == 1
     assert (state(home)["exit_reason"], lock_holder(home).held) == ("ValueError", False)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+async def test_a_home_that_others_can_write_is_refused(home: Path, mode: int) -> None:
+    home.chmod(mode)
+    with pytest.raises(UnsafePath, match="chmod"):
+        try:
+            async with FleetMember(home, options()):
+                pass
+        except UnsafePath as error:
+            raise UnsafePath(error.diagnostics()) from error
+    assert not (home / "gateway.lock").exists()
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's home needs root")
+async def test_root_never_serves_another_users_home(home: Path) -> None:
+    os.chown(home, 65534, 65534)
+    with pytest.raises(RefusedError) as caught:
+        async with FleetMember(home, options()):
+            pass
+    assert "sudo -u" in caught.value.advice
+    assert [path.name for path in home.iterdir()] == [], "nothing of root's lies there"
+
+
+async def test_without_a_socket_the_member_serves_on_and_files_tell_of_it(home: Path) -> None:
+    (home / "gateway.sock").mkdir()
+    async with FleetMember(home, options()) as member:
+        assert await ask(home, "identify") is None
+        await wait_async(
+            lambda: (home / "gateway_state.json").exists() and state(home)["gateway_state"] == "running"
+        )
+        assert lock_holder(home).pid == os.getpid()
+        assert member.active_turns == 0

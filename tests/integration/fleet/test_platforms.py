@@ -65,7 +65,9 @@ async def run_gateway(
         context = TurnContext(home=home, request_restart=member.request_restart)
         worker = PlatformWorker(member, handler, context, {platform.name: platform}, Inbox(home))  # type: ignore[arg-type]
         worker.start()
-        await wait_async(lambda: member._stopped.is_set() or until(member), 10, "the end of this life")
+        await wait_async(
+            lambda: member._stopper.stopped.is_set() or until(member), 10, "the end of this life"
+        )
         await worker.stop()
     return member.exit_code
 

@@ -170,8 +170,8 @@ VERBS: Final = [
 
 def names_it(result: subprocess.CompletedProcess[str]) -> bool:
     status = json.loads(result.stdout)
-    return [(item["name"], item["reason"]) for item in status["foreign"]] == [
-        ("hermes-gateway.service", "another product")
+    return ("hermes-gateway.service", "another product") in [
+        (item["name"], item["reason"]) for item in status["foreign"]
     ]
 
 
@@ -241,7 +241,7 @@ def a_wrapper_is_the_main_process() -> None:
         "nedura-gateway.service",
         "systemd",
     )
-    assert status["foreign"] == []
+    assert all(item["name"] != "nedura-gateway.service" for item in status["foreign"])
     found = json.loads(nedura("fleet", "explain", "--json", str(answer["pid"])).stdout)
     assert (found["gateway_run"], found["supervisor"]) == (True, "systemd")
     assert json.loads(nedura("fleet", "explain", "--json", str(main)).stdout)["gateway_run"] is False

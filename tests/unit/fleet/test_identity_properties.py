@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from nedura.commands import build_parser
 from nedura.errors import NeduraError
 from nedura.fleet.argv_walk import grammars
-from nedura.fleet.identity import classify, classify_text, display_command, needle_for, split_text
+from nedura.fleet.identity import (
+    classify,
+    classify_text,
+    display_command,
+    masked_argv,
+    needle_for,
+    split_text,
+)
 
 WORDS = st.sampled_from(
     [
@@ -227,3 +234,17 @@ def test_a_long_line_is_cut_for_people_only() -> None:
 def test_short_lived_forms_are_no_gateway(flag: str) -> None:
     assert classify(["nedura", flag, "gateway", "run"]).gateway_run is False
     assert classify(["nedura-gateway", flag]).gateway_run is False
+
+
+@pytest.mark.parametrize(
+    ("argv", "shown"),
+    [
+        (["x", "--token", "abc", "run"], ["x", "--token", "[redacted]", "run"]),
+        (["x", "--api-key=abcdefgh"], ["x", "--api-key=[redacted]"]),
+        (["x", "--session-key", "abc"], ["x", "--session-key", "[redacted]"]),
+        (["x", "https://u:needle@h/r"], ["x", "https://[redacted]@h/r"]),
+        (["x", "--tokenizer", "abc"], ["x", "--tokenizer", "abc"]),
+    ],
+)
+def test_what_files_and_sockets_hold_of_a_command_line(argv: list[str], shown: list[str]) -> None:
+    assert masked_argv(argv) == shown
