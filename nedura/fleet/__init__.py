@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nedura.fleet.ledger import LedgerEntry, SpawnLedger
     from nedura.fleet.markers import write_marker
     from nedura.fleet.matrix import RuntimeOutcome, complete, judge, reconcile, runs_expected, unsettled
-    from nedura.fleet.member import FleetMember
+    from nedura.fleet.member import FleetMember, own_supervision
     from nedura.fleet.member_options import MemberOptions
     from nedura.fleet.model import Fleet, Foreign, MatrixRow, Probe, Runtime, ServiceInfo, restart_via
     from nedura.fleet.processes import system_processes
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
     from nedura.fleet.restart_parts import default_parts
     from nedura.fleet.restart_recovery import Recovered, run_recovery
-    from nedura.fleet.roll import left_alone, pick_first, restart_first, restart_rest, roll
+    from nedura.fleet.rolling import left_alone, pick_first, restart_first, restart_rest, roll
     from nedura.fleet.scope import homes_of
     from nedura.fleet.scoped import ScopedLock, lock_folder
     from nedura.fleet.service.events import ServiceChanged, ServiceNote, ServiceRow
@@ -112,20 +112,21 @@ _EXPORTS = {
     "homes_of": "nedura.fleet.scope",
     "judge": "nedura.fleet.matrix",
     "last_exit": "nedura.fleet.statefile",
-    "left_alone": "nedura.fleet.roll",
+    "left_alone": "nedura.fleet.rolling",
     "list_services": "nedura.fleet.supervisors.listing",
     "lock_folder": "nedura.fleet.scoped",
     "lock_holder": "nedura.fleet.claim",
     "look": "nedura.fleet.inventory",
+    "own_supervision": "nedura.fleet.member",
     "own_unit": "nedura.fleet.cgroup",
     "peer_of": "nedura.fleet.socketpath",
-    "pick_first": "nedura.fleet.roll",
+    "pick_first": "nedura.fleet.rolling",
     "reconcile": "nedura.fleet.matrix",
     "restart_budget": "nedura.fleet.budget",
-    "restart_first": "nedura.fleet.roll",
-    "restart_rest": "nedura.fleet.roll",
+    "restart_first": "nedura.fleet.rolling",
+    "restart_rest": "nedura.fleet.rolling",
     "restart_via": "nedura.fleet.model",
-    "roll": "nedura.fleet.roll",
+    "roll": "nedura.fleet.rolling",
     "run_recovery": "nedura.fleet.restart_recovery",
     "runs_expected": "nedura.fleet.matrix",
     "scope_prefix": "nedura.fleet.cgroup",
@@ -205,6 +206,7 @@ __all__ = [
     "lock_folder",
     "lock_holder",
     "look",
+    "own_supervision",
     "own_unit",
     "peer_of",
     "pick_first",

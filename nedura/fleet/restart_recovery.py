@@ -23,7 +23,7 @@ from nedura.fleet.model import Runtime
 from nedura.fleet.restart import RestartParts
 from nedura.fleet.restart_events import MemberFailed, MemberRestarted
 from nedura.fleet.restart_parts import default_parts
-from nedura.fleet.roll import restart_rest
+from nedura.fleet.rolling import restart_rest
 from nedura.installs import CodeIdentity
 from nedura.text import clean
 

@@ -15,7 +15,7 @@ from nedura.fleet.budget import restart_budget
 from nedura.fleet.inventory import collect, look
 from nedura.fleet.restart import RestartParts
 from nedura.fleet.restart_events import MemberRestarted
-from nedura.fleet.roll import restart_rest
+from nedura.fleet.rolling import restart_rest
 from nedura.fleet.successor import successor_environment
 from nedura.fleet.supervisors.manual import ManualSupervisor
 from tests.integration.restart.daemon import identity
@@ -98,7 +98,7 @@ import asyncio, json, os, sys
 from pathlib import Path
 from nedura.fleet.inventory import collect, look
 from nedura.fleet.restart import RestartParts
-from nedura.fleet.roll import restart_rest
+from nedura.fleet.rolling import restart_rest
 from nedura.fleet.supervisors.manual import ManualSupervisor
 from tests.integration.restart.daemon import identity
 

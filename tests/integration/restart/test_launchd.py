@@ -16,7 +16,7 @@ from nedura.fleet.inventory import collect, look
 from nedura.fleet.model import Runtime
 from nedura.fleet.restart import RestartParts
 from nedura.fleet.restart_events import MemberFailed, MemberRestarted, RestartEvent
-from nedura.fleet.roll import restart_rest
+from nedura.fleet.rolling import restart_rest
 from nedura.fleet.service.launchd import LaunchdManager
 from nedura.fleet.service.place import ServicePlace, account_named
 from nedura.fleet.service.verbs import Services

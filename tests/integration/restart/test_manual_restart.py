@@ -15,7 +15,7 @@ from nedura.fleet.inventory import look
 from nedura.fleet.model import Runtime
 from nedura.fleet.restart import RestartParts
 from nedura.fleet.restart_events import MemberFailed, MemberRestarted, RestartEvent
-from nedura.fleet.roll import roll
+from nedura.fleet.rolling import roll
 from nedura.fleet.supervisors.manual import ManualSupervisor
 from nedura.installs import CodeIdentity
 from tests.integration.restart.daemon import identity

@@ -17,7 +17,7 @@ from nedura.fleet.model import Runtime
 from nedura.fleet.restart import RestartParts
 from nedura.fleet.restart_events import MemberFailed, MemberRestarted, RestartEvent
 from nedura.fleet.restart_parts import default_supervisors
-from nedura.fleet.roll import restart_rest
+from nedura.fleet.rolling import restart_rest
 from nedura.installs import CodeIdentity
 from tests.integration.restart.daemon import identity
 from tests.integration.restart.manual import DAEMON, ROOT

@@ -19,7 +19,7 @@ import pytest
 from nedura.fleet.budget import drain_limit
 from nedura.fleet.inventory import collect, look
 from nedura.fleet.model import Runtime
-from nedura.fleet.roll import left_alone, roll
+from nedura.fleet.rolling import left_alone, roll
 from nedura.fleet.supervisors.base import RestartError
 from nedura.fleet.supervisors.listing import list_services
 from nedura.fleet.supervisors.systemctl import Systemctl

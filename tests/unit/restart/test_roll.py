@@ -10,7 +10,7 @@ import pytest
 from nedura.fleet.model import Foreign
 from nedura.fleet.restart import progress_step, restart_member, triage, waiting_words
 from nedura.fleet.restart_events import RESTART_EVENTS, RestartEvent
-from nedura.fleet.roll import in_roll_order, left_alone, pick_first, restart_first, restart_rest, roll
+from nedura.fleet.rolling import in_roll_order, left_alone, pick_first, restart_first, restart_rest, roll
 from nedura.wire import from_wire, to_wire
 from tests.unit.restart.fakes import NEW, OLD, FakeFleet, failing, gateway, of_kind
 

@@ -1,0 +1,405 @@
+"""Twenty daemons restarted onto a new build by nedura, systemctl, pm2 and supervisord, good and bad builds (facts/peers.md a).
+
+./run bench fleet_20 [--peers] [--rolls 100] [--count 20] [--width 4] [--json]
+
+`--peers` installs pm2 (npm) and supervisor (Python index) into a scratch folder first. `roll_s` of nedura leaves out the seconds for which
+the first member is only watched; `total_s` has them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from bench._managed import ROOT, inside, parts
+from bench._probe20 import Probe, get
+from nedura.fleet import MemberFailed, MemberRestarted, RestartParts, Runtime, look, restart_first, roll
+from nedura.installs import CodeIdentity
+from tests.system.restart.host import systemctl
+
+DAEMON = ROOT / "bench" / "_daemon20.py"
+FAULTS = ("boot", "hang", "dies", "version", "answers")
+
+
+def code(version: str) -> CodeIdentity:
+    return CodeIdentity(
+        install_id="f" * 12, generation=version.zfill(6), code_sha=version * 40, code_version=version
+    )
+
+
+@attrs.define
+class Work:
+    """Trees, homes and names of one run."""
+
+    base: Path
+    count: int
+
+    @property
+    def ports(self) -> dict[str, int]:
+        return {f"p{index:02}": 21000 + index for index in range(self.count)}
+
+    def prepare(self) -> None:
+        (self.base / "jobs").mkdir(parents=True, exist_ok=True)
+        for version in ("1", "2"):
+            (self.base / f"v{version}").mkdir(exist_ok=True)
+            (self.base / f"v{version}" / "VERSION").write_text(version)
+        self.point("1")
+
+    def point(self, version: str, fault: str = "") -> None:
+        (self.base / "v2" / "FAULT").write_text(fault)
+        (self.base / "next").symlink_to(f"v{version}")
+        (self.base / "next").rename(self.base / "current")
+
+    def fault_at(self, name: str, fault: str) -> None:
+        (self.base / f"fault-{name}").write_text(fault)
+
+    def home(self, name: str) -> Path:
+        return self.base / "root" / "profiles" / name
+
+
+def start_units(work: Work, *, member: bool) -> None:
+    folder = Path(os.environ["HOME"]) / ".config/systemd/user"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, port in work.ports.items():
+        home = work.home(name)
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        kind = f"Type=notify\nEnvironment=NEDURA_HOME={home}\n" if member else "Type=simple\n"
+        (folder / f"nedura-gateway-{name}.service").write_text(
+            f"[Unit]\nStartLimitIntervalSec=0\n[Service]\n{kind}Environment=FLEET20={work.base} PYTHONPATH={ROOT}\n"
+            f"ExecStart={sys.executable} {DAEMON} {name} {port}\nRestart=always\nRestartSec=5\nRestartForceExitStatus=75\n"
+            "SuccessExitStatus=75\nKillMode=mixed\nTimeoutStartSec=5\nTimeoutStopSec=20\n"
+        )
+    systemctl("daemon-reload")
+    systemctl("start", *units(work))
+
+
+def units(work: Work) -> list[str]:
+    return [f"nedura-gateway-{name}.service" for name in work.ports]
+
+
+async def members(work: Work) -> list[Runtime]:
+    found = []
+    for name in work.ports:
+        async with asyncio.timeout(30):
+            while (one := await look(work.home(name))) is None or one.state != "running":
+                await asyncio.sleep(0.02)
+        found.append(one)
+    return found
+
+
+async def probing(work: Work) -> Probe:
+    probe = Probe(work.ports, work.base)
+    probe.start()
+    if await probe.until("1", 60) is None:
+        raise SystemExit(f"the daemons did not start: {probe.versions} down {probe.down}")
+    probe.reset()
+    return probe
+
+
+def health(work: Work) -> Any:
+    async def check(member: Runtime) -> str:
+        status, body = await get(work.ports[member.profile], "/work?health")
+        return "" if (status, body) == (200, "done") else f"/work answers {status} {body!r}"
+
+    return check
+
+
+def real(work: Work) -> RestartParts:
+    return attrs.evolve(parts(), health=health(work), serving_timeout=20.0)
+
+
+async def nedura_roll(
+    work: Work, version: str, *, width: int, settle: float, sealed: bool = True
+) -> dict[str, Any]:
+    """A roll as `update` does it: in a sealed install a first member that fails takes the pointer back."""
+    before = await members(work)
+    work_start = time.monotonic()
+    restarted: list[MemberRestarted] = []
+    failed: list[MemberFailed] = []
+    async with aclosing(
+        roll(before, code(version), parts=real(work), sealed=sealed, width=width, settle=settle)
+    ) as events:
+        async for event in events:
+            if isinstance(event, MemberRestarted):
+                restarted.append(event)
+            elif isinstance(event, MemberFailed):
+                failed.append(event)
+    total = time.monotonic() - work_start
+    taken_back = sealed and bool(failed) and not restarted
+    if taken_back:
+        old = "1" if version == "2" else "2"
+        work.point(old)
+        victim = next(one for one in before if one.profile == failed[0].profile)
+        now = await look(victim.home)
+        again = victim if now is None else attrs.evolve(victim, pid=now.pid, start_time=now.start_time)
+        back = [event async for event in restart_first([again], code(old), parts=real(work), settle=0)]
+        failed += [event for event in back if isinstance(event, MemberFailed)]
+    return {
+        "exit": 1 if taken_back else 0, "total_s": round(total, 2), "roll_s": round(total - (settle if sealed else 0), 2),
+        "restarted": len(restarted), "failed_checks": [event.check for event in failed], "taken_back": taken_back,
+        "owed": 0 if taken_back else len(failed),
+    }  # fmt: skip
+
+
+async def seen(probe: Probe, work: Work, version: str) -> dict[str, Any]:
+    await probe.until(version, 15)
+    serving = sum(value == version for name, value in probe.versions.items() if name not in probe.down)
+    found = {
+        "serving": serving, "most_down": probe.most_down, "longest_gap_s": round(max(probe.gap.values(), default=0.0), 2),
+        "refused": probe.refused, "wrong_answers": probe.wrong,
+    }  # fmt: skip
+    await probe.stop()
+    return {**found, "lost_jobs": probe.lost()}
+
+
+async def own_boot(work: Work) -> float:
+    """Seconds from a start to an answer, of one daemon by itself."""
+    unit, port = units(work)[0], next(iter(work.ports.values()))
+    systemctl("stop", unit)
+    start = time.monotonic()
+    systemctl("start", "--no-block", unit)
+    while (await get(port, "/version"))[0] != 200:
+        await asyncio.sleep(0.005)
+    return time.monotonic() - start
+
+
+async def good(work: Work, width: int, rolls: int) -> dict[str, Any]:
+    start_units(work, member=True)
+    boot = await own_boot(work)
+    probe = await probing(work)
+    work.point("2")
+    start = time.monotonic()
+    process = await asyncio.create_subprocess_exec("systemctl", "--user", "restart", *units(work))
+    await process.wait()
+    await probe.until("2", 60)
+    at_once = time.monotonic() - start
+    at_once_down = probe.most_down
+    work.point("1")
+    probe.reset()
+    first = await nedura_roll(work, "1", width=width, settle=12.0)
+    await probe.until("1", 10)
+    gap, down = max(probe.gap.values()), probe.most_down
+    for number in range(rolls - 1):
+        version = "2" if number % 2 == 0 else "1"
+        work.point(version)
+        result = await nedura_roll(work, version, width=width, settle=0.0)
+        assert result["restarted"] == work.count, result
+        gap, down = max(gap, *probe.gap.values()), max(down, probe.most_down)
+    final = "2" if rolls % 2 == 0 else "1"
+    noticed = await seen(probe, work, final)
+    return {
+        "what": f"nedura, width {width}", **first, **noticed, "rolls": rolls, "own_boot_s": round(boot, 2),
+        "longest_gap_s": round(gap, 2), "most_down": down, "all_at_once_s": round(at_once, 2), "all_at_once_down": at_once_down,
+        "ratio_to_all_at_once": round(first["roll_s"] / at_once, 2), "gap_over_boot_s": round(gap - boot, 2),
+    }  # fmt: skip
+
+
+async def bad(work: Work, fault: str, *, at: str = "", sealed: bool = True) -> dict[str, Any]:
+    start_units(work, member=True)
+    probe = await probing(work)
+    if at:
+        work.fault_at(at, fault)
+        work.point("2")
+    else:
+        work.point("2", fault)
+    result = await nedura_roll(work, "2", width=4, settle=12.0 if sealed else 0.0, sealed=sealed)
+    noticed = await seen(probe, work, "1" if result["taken_back"] else "2")
+    layout = "sealed" if sealed else "checkout"
+    return {
+        "what": f"nedura ({layout}), bad build: {fault}{f' at {at} only' if at else ''}",
+        **result,
+        **noticed,
+    }
+
+
+async def by_systemctl(work: Work, fault: str) -> dict[str, Any]:
+    start_units(work, member=False)
+    probe = await probing(work)
+    work.point("2", fault)
+    return await timed(
+        work, probe, "systemctl restart", "systemctl", "--user", "restart", *units(work), fault=fault
+    )
+
+
+async def timed(
+    work: Work, probe: Probe, what: str, *argv: str, fault: str, env: dict[str, str] | None = None
+) -> dict[str, Any]:
+    start = time.monotonic()
+    process = await asyncio.create_subprocess_exec(
+        *argv, env=env, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+    )
+    status = await process.wait()
+    took = await probe.until("2", 5 if fault else 30)
+    total = time.monotonic() - start
+    noticed = await seen(probe, work, "2")
+    name = f"{what}, bad build: {fault}" if fault else what
+    return {"what": name, "exit": status, "total_s": round(total, 2) if took is not None else None, **noticed}
+
+
+async def by_pm2(work: Work, fault: str, peers: Path) -> dict[str, Any]:
+    pm2 = str(peers / "node_modules" / ".bin" / "pm2")
+    env = {
+        **os.environ,
+        "PM2_HOME": str(work.base / "pm2"),
+        "FLEET20": str(work.base),
+        "PYTHONPATH": str(ROOT),
+    }
+    apps = [
+        {
+            "name": name,
+            "script": str(DAEMON),
+            "args": [name, str(port)],
+            "interpreter": sys.executable,
+            "kill_timeout": 10000,
+        }
+        for name, port in work.ports.items()
+    ]
+    config = work.base / "eco.config.json"
+    config.write_text(json.dumps({"apps": apps}))
+    subprocess.run([pm2, "start", str(config)], env=env, check=True, capture_output=True)
+    try:
+        probe = await probing(work)
+        work.point("2", fault)
+        return await timed(work, probe, "pm2 reload all", pm2, "reload", "all", fault=fault, env=env)
+    finally:
+        subprocess.run([pm2, "kill"], env=env, check=False, capture_output=True)
+
+
+async def by_supervisord(work: Work, fault: str, peers: Path) -> dict[str, Any]:
+    config = work.base / "s.conf"
+    programs = "".join(
+        f"[program:{name}]\ncommand={sys.executable} {DAEMON} {name} {port}\nstopwaitsecs=10\nstartsecs=1\n"
+        for name, port in work.ports.items()
+    )
+    config.write_text(
+        f"[supervisord]\nlogfile={work.base}/s.log\npidfile={work.base}/s.pid\n[unix_http_server]\nfile={work.base}/s.sock\n"
+        f"[supervisorctl]\nserverurl=unix://{work.base}/s.sock\n[rpcinterface:supervisor]\n"
+        f"supervisor.rpcinterface_factory=supervisor.rpcinterface:make_main_rpcinterface\n{programs}"
+    )
+    env = {**os.environ, "FLEET20": str(work.base), "PYTHONPATH": str(ROOT)}
+    tool = str(peers / "venv" / "bin")
+    subprocess.run([f"{tool}/supervisord", "-c", str(config)], env=env, check=True, capture_output=True)
+    try:
+        probe = await probing(work)
+        work.point("2", fault)
+        return await timed(
+            work,
+            probe,
+            "supervisorctl restart all",
+            f"{tool}/supervisorctl",
+            "-c",
+            str(config),
+            "restart",
+            "all",
+            fault=fault,
+            env=env,
+        )
+    finally:
+        subprocess.run(
+            [f"{tool}/supervisorctl", "-c", str(config), "shutdown"],
+            env=env,
+            check=False,
+            capture_output=True,
+        )
+
+
+def install_peers(folder: Path) -> None:
+    """pm2 and supervisor in a scratch folder, by their ordinary clients."""
+    subprocess.run(
+        ["npm", "install", "--silent", "--no-fund", "--no-audit", "--prefix", str(folder), "pm2@7.0.4"],
+        check=True,
+    )
+    subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
+    subprocess.run(
+        [str(folder / "venv/bin/pip"), "install", "-q", "supervisor==4.3.0", "setuptools<80"], check=True
+    )
+
+
+async def one(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    folder = Path(tempfile.mkdtemp(prefix="fleet20-", dir=os.environ["XDG_RUNTIME_DIR"]))
+    work = Work(folder, args.count)
+    work.prepare()
+    peers = Path(args.scratch)
+    kind, _, fault = name.partition(":")
+    match kind:
+        case "good":
+            return await good(work, args.width, args.rolls)
+        case "bad":
+            return await bad(work, fault)
+        case "late":
+            return await bad(work, fault, at="p07")
+        case "checkout":
+            return await bad(work, fault, at="p07", sealed=False)
+        case "systemctl":
+            return await by_systemctl(work, fault)
+        case "pm2":
+            return await by_pm2(work, fault, peers)
+        case _:
+            return await by_supervisord(work, fault, peers)
+
+
+def plan(with_peers: bool) -> list[str]:
+    names = [
+        "good",
+        *[f"bad:{fault}" for fault in FAULTS],
+        *[f"late:{fault}" for fault in FAULTS if fault != "dies"],
+        "checkout:boot",
+    ]
+    names += ["systemctl", "systemctl:boot"]
+    return names + (["pm2", "pm2:boot", "supervisord", "supervisord:boot"] if with_peers else [])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--count", type=int, default=20)
+    parser.add_argument("--width", type=int, default=4)
+    parser.add_argument("--rolls", type=int, default=100)
+    parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--scratch", default="", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.only and args.scratch:
+        inside("bench.fleet_20", sys.argv[1:])
+        print(json.dumps(asyncio.run(one(args.only[0], args))))
+        return 0
+    scratch = Path(tempfile.mkdtemp(prefix="nedura-fleet20-"))
+    try:
+        if args.peers:
+            install_peers(scratch)
+        rows = []
+        for name in args.only or plan(args.peers):
+            argv = [sys.executable, "-m", "bench.fleet_20", "--only", name, "--scratch", str(scratch), "--rolls", str(args.rolls),
+                    "--count", str(args.count), "--width", str(args.width)]  # fmt: skip
+            ran = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+            row = (
+                json.loads(ran.stdout.splitlines()[-1])
+                if ran.returncode == 0
+                else {"what": name, "error": ran.stderr[-800:]}
+            )
+            rows.append(row)
+            print(
+                json.dumps(row) if args.json else "  ".join(f"{key}={value}" for key, value in row.items()),
+                flush=True,
+            )
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return 1 if any("error" in row for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""Fifty gateways with running turns: drained, restarted and verified, against the slowest single one.
+
+./run bench roll_50 [--count 50] [--turn 2] [--width 50] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from contextlib import aclosing
+from typing import Any
+
+from bench._managed import host_of, inside, members_of, parts
+from nedura.fleet import MemberFailed, MemberRestarted, Runtime, restart_rest
+from tests.integration.restart.daemon import identity
+from tests.system.restart.host import systemctl
+
+
+async def rolled(
+    members: list[Runtime], version: str, width: int
+) -> tuple[float, list[MemberRestarted], list[MemberFailed]]:
+    start = time.monotonic()
+    done: list[MemberRestarted] = []
+    failed: list[MemberFailed] = []
+    async with aclosing(restart_rest(members, identity(version), parts=parts(), width=width)) as events:
+        async for event in events:
+            if isinstance(event, MemberRestarted):
+                done.append(event)
+            elif isinstance(event, MemberFailed):
+                failed.append(event)
+    return time.monotonic() - start, done, failed
+
+
+async def measure(count: int, turn: float, width: int) -> dict[str, Any]:
+    host, names = host_of(count, turn=str(turn))
+    (one,) = await members_of(host, names[:1])
+    host.release("2")
+    alone, _, _ = await rolled([one], "2", 1)
+    members = await members_of(host, names)
+    # a fresh turn for everybody
+    systemctl("restart", *[f"nedura-gateway-{name}.service" for name in names])
+    members = await members_of(host, names)
+    running = sum(member.active_turns for member in members)
+    host.release("3")
+    total, done, failed = await rolled(members, "3", width)
+    slowest = max(event.downtime_ms for event in done) / 1000
+    return {
+        "count": count, "turn_s": turn, "width": width, "turns_running_at_start": running, "restarted": len(done),
+        "failed": [event.reason for event in failed], "total_s": round(total, 2), "slowest_member_s": round(slowest, 2),
+        "alone_s": round(alone, 2), "ratio_to_slowest": round(total / slowest, 2), "ratio_to_alone": round(total / alone, 2),
+        "sequential_floor_s": count * turn,
+    }  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=50)
+    parser.add_argument("--turn", type=float, default=2.0)
+    parser.add_argument("--width", type=int, default=50)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    inside("bench.roll_50", sys.argv[1:])
+    found = asyncio.run(measure(args.count, args.turn, args.width))
+    if args.json:
+        print(json.dumps(found))
+    else:
+        for key, value in found.items():
+            print(f"{key:24} {value}")
+    return 0 if not found["failed"] and found["restarted"] == args.count else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
