@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NoReturn
 
@@ -50,8 +51,29 @@ _EVERYWHERE: Final = ("--plain", "--debug")
 """Options that are taken in any position."""
 
 
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """As wide as the terminal, told without `shutil`, whose import is a tenth of a `--help`."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=30, width=max(40, _columns() - 2))
+
+
+def _columns() -> int:
+    named = os.environ.get("COLUMNS", "")
+    if named.isdecimal() and int(named):
+        return int(named)
+    try:
+        return os.get_terminal_size(1).columns or 80
+    except OSError:
+        return 80
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are one line that says what to do, exit 2."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        options.setdefault("formatter_class", HelpFormatter)
+        super().__init__(*arguments, **options)
 
     def error(self, message: str) -> NoReturn:
         """Raise it as our own error; the border of the command prints one line.
@@ -87,7 +109,6 @@ def build_parser(prog: str = "nedura") -> Parser:
     parser = Parser(
         prog=prog,
         description="Sign in this install, and update it together with its whole fleet.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     for flags, how in TOP_OPTIONS:
@@ -110,7 +131,6 @@ def _finish(path: tuple[str, ...], parser: argparse.ArgumentParser) -> None:
     if not path:
         return
     parser.allow_abbrev = False
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     taken = own_options(parser)
     for flag in _EVERYWHERE:
         if flag not in taken:

@@ -19,7 +19,7 @@ from nedura.errors import ConfigError
 from nedura.homes import process_home
 from nedura.skins import Skin, load_active
 from nedura.text import clean
-from nedura_cli.terminal import Terminal
+from nedura_cli.terminal import Terminal, to_ascii
 
 __all__ = ["Look", "find_look", "harmless"]
 
@@ -28,13 +28,6 @@ _SYSTEMS: Final[dict[int, Literal["standard", "256", "truecolor"]]] = {
     256: "256",
     16777216: "truecolor",
 }
-_ASCII: Final = str.maketrans(
-    {
-        "✓": "+", "✗": "x", "→": ">", "⚠": "!", "↷": "~", "↻": "@", "◆": "*", "·": "-", "…": "...", "┊": "|", "│": "|",
-        "╎": "|", "❯": ">", "⚔": ">", "⚕": "*", "⚙": "*", "—": "-", "–": "-", "“": '"', "”": '"', "’": "'", "•": "*",
-        "⟪": "<", "⟫": ">",
-    }
-)  # fmt: skip
 
 
 def harmless(text: str, limit: int = 4000) -> str:
@@ -73,7 +66,7 @@ class Look:
         """Text that this terminal can show: glyphs of ours have ASCII stand-ins, the rest becomes a question mark."""
         if self.terminal.unicode:
             return text
-        return text.translate(_ASCII).encode("ascii", "replace").decode()
+        return to_ascii(text)
 
     @property
     def box(self) -> Box:

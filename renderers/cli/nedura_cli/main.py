@@ -90,10 +90,11 @@ def _choose_home(argv: list[str]) -> list[str]:
 
 def _dispatch(argv: list[str]) -> int:
     from nedura.commands import build_parser
-    from nedura_cli.output import Output
 
     parser = build_parser()
     args = parser.parse_args(argv)
+    from nedura_cli.output import Output  # after the parse: `--help` ends there and pays for nothing else
+
     output = Output(
         as_json=bool(getattr(args, "json", False)),
         plain=args.plain or os.environ.get("ACCESSIBLE") == "1",

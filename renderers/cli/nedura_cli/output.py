@@ -11,6 +11,7 @@ from typing import Any, TextIO
 import attrs
 
 from nedura.wire import Event, to_json_line
+from nedura_cli.terminal import Terminal, to_ascii
 
 __all__ = ["Output", "safe_json", "safe_lines"]
 
@@ -58,15 +59,24 @@ class Output:
             not self.as_json and not self.plain and self.stdout.isatty() and os.environ.get("TERM") != "dumb"
         )
 
+    def _fit(self, text: str, stream: TextIO) -> str:
+        """Harmless lines in the characters that a terminal has; a file or pipe keeps them all."""
+        safe = safe_lines(text)
+        return (
+            safe
+            if safe.isascii() or not stream.isatty() or Terminal.detect(stream).unicode
+            else to_ascii(safe)
+        )
+
     def line(self, text: str = "") -> None:
         """A line of the result for people; nothing under `--json`."""
         if not self.as_json:
-            self.stdout.write(safe_lines(text) + "\n")
+            self.stdout.write(self._fit(text, self.stdout) + "\n")
             self.stdout.flush()
 
     def remark(self, text: str) -> None:
         """A line beside the result, on stderr."""
-        self.stderr.write(safe_lines(text) + "\n")
+        self.stderr.write(self._fit(text, self.stderr) + "\n")
         self.stderr.flush()
 
     def record(self, value: Mapping[str, Any]) -> None:

@@ -5,13 +5,27 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Literal, TextIO
+from typing import Final, Literal, TextIO
 
 import attrs
 
-__all__ = ["Depth", "Terminal"]
+__all__ = ["Depth", "Terminal", "to_ascii"]
 
 Depth = Literal[0, 16, 256, 16777216]
+
+
+_ASCII: Final = str.maketrans(
+    {
+        "✓": "+", "✗": "x", "→": ">", "⚠": "!", "↷": "~", "↻": "@", "◆": "*", "·": "-", "…": "...", "┊": "|", "│": "|",
+        "╎": "|", "❯": ">", "⚔": ">", "⚕": "*", "⚙": "*", "—": "-", "–": "-", "“": '"', "”": '"', "’": "'", "•": "*",
+        "⟪": "<", "⟫": ">",
+    }
+)  # fmt: skip
+
+
+def to_ascii(text: str) -> str:
+    """Text for a terminal that shows nothing else: our glyphs have stand-ins, the rest becomes a question mark."""
+    return text.translate(_ASCII).encode("ascii", "replace").decode()
 
 
 @attrs.frozen(kw_only=True)
