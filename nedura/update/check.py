@@ -119,7 +119,7 @@ def check_for_update(
     from nedura.update.git import find_git
     from nedura.update.record import read_record
     from nedura.update.source import read_source
-    from nedura.update.target import fetch_target
+    from nedura.update.target import fetch_target, known_tips
     from nedura.update.urls import parse_remote
 
     subject = find_subject(root_home, product, environ, anchor=anchor)
@@ -146,15 +146,15 @@ def check_for_update(
     remote = parse_remote(url)
     git = _repository(install, source, subject.layout == "sealed", environ)
     try:
-        target = fetch_target(git, remote, choice, current)
-        ahead = _count(git, f"{target.commit}..{current}")
+        known = known_tips(git, choice, source.tracking if source is not None else "")
+        target = fetch_target(git, remote, choice, current, known=known)
     finally:
         _drop(git, install.repo)
     behind = target.move in ("forward", "rewritten") and target.commits != 0
     return CheckResult(
         state="behind" if behind else "current",
         commits=target.commits if behind else 0,
-        ahead=max(ahead, 0),
+        ahead=max(target.ahead, 0),
         name=target.name,
         target=target.commit,
         remote=remote.shown,
@@ -181,11 +181,6 @@ def _drop(git: Any, own: Path) -> None:
 
     if git.repo != own:
         discard(git.repo.parents[2])
-
-
-def _count(git: Any, span: str) -> int:
-    answer = git.run("rev-list", "--count", "--end-of-options", span, ok=range(256))
-    return int(answer.text) if answer.code == 0 and answer.text.isdigit() else -1
 
 
 def check_and_remember(

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 import attrs
 
@@ -27,17 +27,10 @@ from nedura.update.edit_rules import (
     judge_untracked,
     parse_raw_diff,
 )
-from nedura.update.git import Git, is_commit_id
+from nedura.update.git import Git
 from nedura.update.source import Source
 
-__all__ = ["Edits", "Merge", "merge_edits", "read_edits"]
-
-_WHO: Final = {
-    f"GIT_{role}_{what}": value
-    for role in ("AUTHOR", "COMMITTER")
-    for what, value in (("NAME", "nedura"), ("EMAIL", "nedura@localhost"), ("DATE", "@0 +0000"))
-}
-PARKED: Final = "refs/nedura/parked/"
+__all__ = ["Edits", "blob_of", "diff_trees", "read_edits"]
 
 
 @attrs.frozen(kw_only=True)
@@ -55,25 +48,6 @@ class Edits:
     tree: str
     files: Mapping[str, str] = attrs.field(factory=dict)
     left: tuple[LeftOut, ...] = ()
-
-
-@attrs.frozen(kw_only=True)
-class Merge:
-    """Edits on top of a new commit.
-
-    Attributes:
-        tree: tree id to build.
-        carried: path -> blob id of the edits in it.
-        parked: path -> blob id of the edits that conflict and were left out.
-        ref: ref in our repository that keeps all edits, when some are parked.
-        commit: commit id behind that ref.
-    """
-
-    tree: str
-    carried: Mapping[str, str] = attrs.field(factory=dict)
-    parked: Mapping[str, str] = attrs.field(factory=dict)
-    ref: str = ""
-    commit: str = ""
 
 
 @attrs.frozen
@@ -179,21 +153,23 @@ def read_edits(git: Git, source: Source, scratch: Path, *, untracked: bool = Tru
         if untracked:
             left += _add_untracked(reader)
         tree = reader.run("write-tree").decode().strip()
-        changes = _changes(git, source.head, tree)
+        changes = diff_trees(git, source.head, tree)
         refused = [c for c in changes if is_own(c.path) or judge_change(c)]
         if refused:
             left += [LeftOut(path=c.path, reason=judge_change(c)) for c in refused if not is_own(c.path)]
             _put_back(reader, refused)
             tree = reader.run("write-tree").decode().strip()
             changes = [c for c in changes if c not in refused]
-    return Edits(base=source.head, tree=tree, files={c.path: _blob(c) for c in changes}, left=tuple(left))
+    return Edits(base=source.head, tree=tree, files={c.path: blob_of(c) for c in changes}, left=tuple(left))
 
 
-def _blob(change: Change) -> str:
+def blob_of(change: Change) -> str:
+    """Blob id of the new side; empty for a deletion."""
     return "" if change.new_mode == "000000" else change.new
 
 
-def _changes(git: Git, base: str, tree: str) -> list[Change]:
+def diff_trees(git: Git, base: str, tree: str) -> list[Change]:
+    """What differs between two trees or commits."""
     return parse_raw_diff(
         git.run("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-ext-diff", base, tree).out
     )
@@ -235,82 +211,3 @@ def _put_back(reader: _Reader, changes: list[Change]) -> None:
     """Give entries of the temporary index their committed state again."""
     lines = [f"{c.old_mode if c.old_mode != '000000' else '0'} {c.old}\t{c.path}\0" for c in changes]
     reader.run("update-index", "-z", "--index-info", stdin="".join(lines).encode("utf-8", "surrogateescape"))
-
-
-def merge_edits(git: Git, edits: Edits, target: str, scratch: Path) -> Merge:
-    """Put edits on top of a commit; what conflicts is left out and kept behind a ref.
-
-    Args:
-        git: our repository.
-        edits: from `read_edits`.
-        target: commit id to build.
-        scratch: folder for temporary files.
-
-    Raises:
-        UpdateError: git failed, or is older than 2.38.
-    """
-    plain = git.line("rev-parse", "--verify", f"{target}^{{tree}}")
-    if not edits.files:
-        return Merge(tree=plain)
-    commit = git.line("commit-tree", edits.tree, "-p", edits.base, "-m", "local edits", extra=_WHO)
-    tree, conflicts = _merge_tree(git, target, commit)
-    if not conflicts:
-        return Merge(tree=tree, carried=_carried(git, target, tree))
-    kept = {path for path in edits.files if not _touches(path, conflicts)}
-    tree = _without(git, edits, kept, target, scratch) or plain
-    carried = _carried(git, target, tree)
-    parked = {path: oid for path, oid in edits.files.items() if path not in carried and path not in kept}
-    if tree == plain:
-        parked = dict(edits.files)
-    ref = f"{PARKED}{edits.tree[:12]}"
-    git.run("update-ref", ref, commit)
-    return Merge(tree=tree, carried=carried, parked=parked, ref=ref, commit=commit)
-
-
-def _touches(path: str, conflicts: set[str]) -> bool:
-    """Whether an edit takes part in a conflict: the path itself, a file in its way, or one below it."""
-    return any(
-        path == c or path.startswith(f"{c}/") or c.startswith((f"{path}/", f"{path}~")) for c in conflicts
-    )
-
-
-def _carried(git: Git, target: str, tree: str) -> dict[str, str]:
-    return {c.path: _blob(c) for c in _changes(git, target, tree)}
-
-
-def _merge_tree(git: Git, target: str, commit: str) -> tuple[str, set[str]]:
-    """(tree id, conflicted paths) of a merge that touches no index and no file."""
-    answer = git.run(
-        "-c", "merge.renames=false", "merge-tree", "--write-tree", "-z", "--name-only", "--no-messages",
-        target, commit, ok=range(256),
-    )  # fmt: skip
-    fields = answer.out.decode("utf-8", "surrogateescape").split("\0")
-    if answer.code > 1 or not is_commit_id(fields[0]):
-        raise UpdateError(
-            f"Local edits cannot be merged: {answer.first_error}",
-            stop_class="local_changes_blocked",
-            advice="git 2.38 or newer is needed to carry local edits.",
-        )
-    return fields[0], {path for path in fields[1:] if path} if answer.code == 1 else set()
-
-
-def _without(git: Git, edits: Edits, kept: set[str], target: str, scratch: Path) -> str:
-    """Tree id of the target with the kept edits alone; empty when even they conflict."""
-    if not kept:
-        return ""
-    index = scratch / f".tmp.edits.{secrets.token_hex(6)}"
-    try:
-        git.run("read-tree", edits.base, index=index)
-        wanted = [c for c in _changes(git, edits.base, edits.tree) if c.path in kept]
-        lines = [f"{c.new_mode if c.new_mode != '000000' else '0'} {c.new}\t{c.path}\0" for c in wanted]
-        git.run(
-            "update-index", "-z", "--index-info", index=index,
-            stdin="".join(lines).encode("utf-8", "surrogateescape"),
-        )  # fmt: skip
-        tree = git.line("write-tree", index=index)
-    finally:
-        for leftover in (index, index.with_name(f"{index.name}.lock")):
-            leftover.unlink(missing_ok=True)
-    commit = git.line("commit-tree", tree, "-p", edits.base, "-m", "local edits", extra=_WHO)
-    merged, conflicts = _merge_tree(git, target, commit)
-    return "" if conflicts else merged

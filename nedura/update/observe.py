@@ -73,13 +73,13 @@ def _steward(tree: Path) -> Mapping[str, Any] | None:
     return record if isinstance(record, dict) else {}
 
 
-def _package(root: Path, code: Path) -> str:
+def _package(root: Path, package: Path) -> str:
     """Package that owns a tree below /usr, by dpkg's own lists; only the names that can fit are read."""
-    if not str(code).startswith(("/usr/", "/data/data/com.termux/")) and root == Path("/"):
+    if not str(package).startswith(("/usr/", "/data/data/com.termux/")) and root == Path("/"):
         return ""
-    relative = "/" + str(code).removeprefix(str(root)).lstrip("/")
+    relative = "/" + str(package).removeprefix(str(root)).lstrip("/")
     lists = root / "var/lib/dpkg/info"
-    tail = code.name.replace("_", "-")
+    tail = package.name.replace("_", "-")
     try:
         found = sorted(lists.glob(f"*{tail}*.list"))
     except OSError:
@@ -92,6 +92,12 @@ def _package(root: Path, code: Path) -> str:
         except OSError:
             continue
     return ""
+
+
+def _top(tree: Path, anchor: Path) -> Path:
+    """The top package of a file in a tree."""
+    parts = Path(os.path.realpath(anchor)).relative_to(tree).parts
+    return tree / parts[0] if parts else tree
 
 
 def observe(
@@ -127,7 +133,7 @@ def observe(
         managed=product.setting(environ, "MANAGED") or _word(tree / ".managed"),
         steward=_steward(tree),
         container=any((machine.root / sign).exists() for sign in _CONTAINER_SIGNS),
-        apt_package="" if generation or checkout else _package(machine.root, tree),
+        apt_package="" if generation or checkout else _package(machine.root, _top(tree, anchor)),
         executable=machine.executable,
         termux="com.termux" in environ.get("PREFIX", ""),
         image=_word(machine.root / LABEL.format(name=name)),

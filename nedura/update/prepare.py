@@ -22,8 +22,9 @@ from nedura.update.channels import Choice, channel_key, choose_channel
 from nedura.update.collect import folder_size, sweep
 from nedura.update.commit.gitlocks import clear_stale_locks
 from nedura.update.disk import Need, check_room, tree_need
+from nedura.update.edit_merge import Merge, merge_edits
 from nedura.update.edit_rules import told
-from nedura.update.edits import Edits, Merge, merge_edits, read_edits
+from nedura.update.edits import Edits, read_edits
 from nedura.update.environment import environment_hash, is_complete
 from nedura.update.events import Notice, Prepared, Progress, StepDone, UserAction
 from nedura.update.failed import check_not_failed
@@ -35,21 +36,21 @@ from nedura.update.record import InstallRecord, read_record
 from nedura.update.repository import open_repository
 from nedura.update.run import Candidate, Run
 from nedura.update.source import Source, read_source
-from nedura.update.target import Target, fetch_target, judge_move
+from nedura.update.target import Target, fetch_target, judge_move, keep_tip, known_tips
 from nedura.update.thin import python_of
 from nedura.update.tree import list_tree
 from nedura.update.tree_rules import Entry
 from nedura.update.urls import Remote, parse_remote
 from nedura.wire import Event
 
-__all__ = ["prepare"]
+__all__ = ["LOCK_TIMEOUT", "Work", "build_aside", "choose_target", "open_work", "prepare"]
 
 T = TypeVar("T")
 LOCK_TIMEOUT: Final = 30.0
 
 
 @attrs.define(kw_only=True)
-class _Work:
+class Work:
     """What one preparation works with; filled in step by step."""
 
     run: Run
@@ -66,6 +67,7 @@ class _Work:
     edits: Edits | None = None
     target: Target | None = None
     decisions: list[Decision] = attrs.field(factory=list)
+    known: tuple[str, ...] = ()
 
 
 async def prepare(run: Run) -> AsyncGenerator[Event, None]:
@@ -84,7 +86,7 @@ async def prepare(run: Run) -> AsyncGenerator[Event, None]:
     lock = FileLock(run.install.lock, f"The install {run.install.install_id}")
     await lock.acquire_async(LOCK_TIMEOUT)
     try:
-        work = await in_thread(_open, run, run.install)
+        work = await in_thread(open_work, run, run.install)
         events = _prepare(work)
         try:
             async for event in events:
@@ -95,7 +97,8 @@ async def prepare(run: Run) -> AsyncGenerator[Event, None]:
         lock.release()
 
 
-def _open(run: Run, paths: InstallPaths) -> _Work:
+def open_work(run: Run, paths: InstallPaths) -> Work:
+    """Open everything a preparation works with. Blocks."""
     record = read_record(paths)
     source = _source(run, record)
     git = open_repository(paths, source, run.environ)
@@ -109,7 +112,7 @@ def _open(run: Run, paths: InstallPaths) -> _Work:
             manifest = read_manifest(current)
         except StoreError:  # a damaged generation is replaced, not trusted
             manifest = None
-    return _Work(
+    return Work(
         run=run,
         paths=paths,
         record=record,
@@ -134,9 +137,9 @@ def _source(run: Run, record: InstallRecord) -> Source | None:
     return read_source(Path(record.source), find_git(run.environ), run.environ)
 
 
-async def _prepare(work: _Work) -> AsyncGenerator[Event, None]:
+async def _prepare(work: Work) -> AsyncGenerator[Event, None]:
     events: AsyncGenerator[Event, None]
-    for part in (_choose, _carry, _build):
+    for part in (choose_target, _carry, build_aside):
         events = part(work)
         try:
             async for event in events:
@@ -147,7 +150,7 @@ async def _prepare(work: _Work) -> AsyncGenerator[Event, None]:
             return
 
 
-async def _choose(work: _Work) -> AsyncGenerator[Event, None]:
+async def choose_target(work: Work) -> AsyncGenerator[Event, None]:
     """Fetch, and decide whether the move is allowed."""
     if work.source is None:
         yield Notice(text="The source checkout is gone; its local edits are not carried.", warning=True)
@@ -169,7 +172,9 @@ async def _choose(work: _Work) -> AsyncGenerator[Event, None]:
     yield Progress(stage="prepare", label=f"fetching {clean(work.choice.name, 60)}")
     current = work.manifest.identity.code_sha if work.manifest is not None else ""
     began = time.monotonic()
-    work.target = await in_thread(fetch_target, work.git, work.remote, work.choice, current)
+    tracking = work.source.tracking if work.source is not None else ""
+    work.known = await in_thread(known_tips, work.git, work.choice, tracking)
+    work.target = await in_thread(fetch_target, work.git, work.remote, work.choice, current, known=work.known)
     yield StepDone(
         name="fetch", detail=f"{work.remote.shown} {work.target.name} {work.target.commit[:12]} "
         f"in {time.monotonic() - began:.1f} s",
@@ -183,7 +188,7 @@ async def _choose(work: _Work) -> AsyncGenerator[Event, None]:
         )
 
 
-def _moved_remote(work: _Work) -> str:
+def _moved_remote(work: Work) -> str:
     """What to say when the checkout's remote is not the pinned one any more."""
     if work.source is None or not work.record.remote_name:
         return ""
@@ -201,7 +206,7 @@ def _moved_remote(work: _Work) -> str:
     )
 
 
-async def _carry(work: _Work) -> AsyncGenerator[Event, None]:
+async def _carry(work: Work) -> AsyncGenerator[Event, None]:
     """Read local edits and put them on top of the target."""
     target = _known(work.target)
     scratch = work.paths.folder
@@ -210,10 +215,11 @@ async def _carry(work: _Work) -> AsyncGenerator[Event, None]:
         return
     inside = work.source.checkout == work.run.root_home or work.source.checkout in work.run.root_home.parents
     work.edits = await in_thread(read_edits, work.git, work.source, scratch, untracked=not inside)
-    if work.edits.left:
-        yield Notice(text=f"Local edits that are not carried: {told(work.edits.left)}", warning=True)
-    work.merge = await in_thread(merge_edits, work.git, work.edits, target.commit, scratch)
-    if work.edits.files or work.merge.parked:
+    work.merge = await in_thread(merge_edits, work.git, work.edits, target.commit, scratch, work.known)
+    left = (*work.edits.left, *work.merge.left)
+    if left:
+        yield Notice(text=f"Local edits that are not carried: {told(left)}", warning=True)
+    if work.merge.carried or work.merge.parked:
         yield _edits_step(work.merge)
     if work.merge.parked:
         shown = ", ".join(clean(path, 60) for path in sorted(work.merge.parked)[:5])
@@ -229,6 +235,8 @@ def _edits_step(merge: Merge) -> StepDone:
         f"{clean(path, 80)}={oid[:12] or 'deleted'}" for path, oid in sorted(merge.carried.items())[:20]
     )
     detail = f"carried {len(merge.carried)}: {carried}" if merge.carried else "carried 0"
+    if merge.commits:
+        detail += f"; with {merge.commits} commits of the checkout's own"
     if merge.parked:
         detail += f"; parked {len(merge.parked)}: {merge.commit}"
     return StepDone(name="local_changes", ok=not merge.parked, detail=clean(detail, 480))
@@ -240,12 +248,14 @@ def _known(value: T | None) -> T:
     return value
 
 
-async def _build(work: _Work) -> AsyncGenerator[Event, None]:
+async def build_aside(work: Work) -> AsyncGenerator[Event, None]:
+    """Build the chosen commit as a generation; the last event is `Prepared`."""
     inputs = await in_thread(_inputs, work)
     hashed = inputs_hash(inputs)
     unchanged = await in_thread(_unchanged, work, hashed)
     if unchanged is not None:
         work.run.candidate, work.run.changed = unchanged, False
+        keep_tip(work.git, work.choice, _known(work.target))
         yield Prepared(candidate=unchanged, changed=False, commits=0)
         return
     check_not_failed(work.paths, hashed, retry=work.run.options.retry)
@@ -268,10 +278,11 @@ async def _build(work: _Work) -> AsyncGenerator[Event, None]:
         raise
     candidate = attrs.evolve(candidate, parked=tuple(sorted(_known(work.merge).parked)))
     work.run.candidate, work.run.changed = candidate, True
+    keep_tip(work.git, work.choice, _known(work.target))
     yield Prepared(candidate=candidate, changed=True, commits=_known(work.target).commits)
 
 
-async def _steps(work: _Work, building: Building) -> AsyncGenerator[Event, None]:
+async def _steps(work: Work, building: Building) -> AsyncGenerator[Event, None]:
     yield Progress(stage="prepare", label="writing files")
     await in_thread(building.files)
     if building.repaired:
@@ -303,7 +314,7 @@ async def _steps(work: _Work, building: Building) -> AsyncGenerator[Event, None]
         await builds.aclose()
 
 
-def _inputs(work: _Work) -> Inputs:
+def _inputs(work: Work) -> Inputs:
     """Everything the candidate would be made from; the tree is judged on the way."""
     target, merge = _known(work.target), _known(work.merge)
     work.entries = list_tree(work.git, merge.tree)
@@ -324,7 +335,7 @@ def _inputs(work: _Work) -> Inputs:
     )
 
 
-def _env_hash(work: _Work, tree: str, python: Interpreter) -> str:
+def _env_hash(work: Work, tree: str, python: Interpreter) -> str:
     if work.record.environment == "none":
         return ""
     lock = tree_text(work.git, tree, work.run.product.lock_file, 8 << 20)
@@ -333,7 +344,7 @@ def _env_hash(work: _Work, tree: str, python: Interpreter) -> str:
     return environment_hash(lock, (), python)
 
 
-def _unchanged(work: _Work, hashed: str) -> Candidate | None:
+def _unchanged(work: Work, hashed: str) -> Candidate | None:
     """What is current, when a build would make the very same and its files are what they were (decision 40)."""
     manifest, current = work.manifest, work.current
     if manifest is None or current is None or manifest.inputs != hashed:
@@ -356,7 +367,7 @@ def _unchanged(work: _Work, hashed: str) -> Candidate | None:
     )
 
 
-def _admit(work: _Work, inputs: Inputs) -> None:
+def _admit(work: Work, inputs: Inputs) -> None:
     """Room for tree, bytecode and environment, before the first write."""
     have: Mapping[str, tuple[str, str]] = work.manifest.files if work.manifest is not None else {}
     need = tree_need(work.entries, have)
@@ -365,7 +376,7 @@ def _admit(work: _Work, inputs: Inputs) -> None:
     check_room(work.paths.folder, need)
 
 
-def _environment_need(work: _Work) -> Need:
+def _environment_need(work: Work) -> Need:
     """As large as the last environment and a fifth more; 60 MB when there was none."""
     last = work.paths.envs / work.manifest.env if work.manifest is not None and work.manifest.env else None
     size = int(folder_size(last) * 1.2) if last is not None and last.is_dir() else 60 << 20

@@ -18,7 +18,7 @@ from nedura.programs import child_environment
 from nedura.text import clean
 from nedura.update.places import check_private
 
-__all__ = ["Source", "git_dir_of", "read_source"]
+__all__ = ["Source", "git_dir_of", "read_ref", "read_source"]
 
 _EXEC_KEYS: Final = re.compile(
     r"^(core\.(fsmonitor|hookspath|sshcommand|gitproxy|editor|pager|askpass|alternaterefscommand)"
@@ -26,6 +26,7 @@ _EXEC_KEYS: Final = re.compile(
     r"|remote\..*\.(uploadpack|receivepack|vcs|proxy)|credential(\..*)?\.helper|gpg(\..*)?\.program|include(if\..*)?\.path"
     r"|sequence\.editor|uploadpack\.packobjectshook|submodule\..*\.update|protocol(\..*)?\.allow|url\..*\.(insteadof|pushinsteadof))\Z"
 )
+_ID: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _SETTINGS: Final = ("core.autocrlf", "core.filemode")
 MAX_CONFIG: Final = 1024 * 1024
 
@@ -43,6 +44,7 @@ class Source:
         remote_name: name of the remote that the branch follows, empty without one.
         remote_url: its address as written.
         remote_branch: branch of that remote that is followed.
+        tracking: commit id that the checkout last saw of that branch, empty when it never looked.
         exec_keys: configuration keys that name programs; none of them ever runs.
         alternates: object folders that our repository may read.
         shallow: the history is cut.
@@ -57,6 +59,7 @@ class Source:
     remote_name: str = ""
     remote_url: str = attrs.field(default="", repr=False)
     remote_branch: str = ""
+    tracking: str = ""
     exec_keys: tuple[str, ...] = ()
     alternates: tuple[Path, ...] = ()
     shallow: bool = False
@@ -166,6 +169,25 @@ def _followed(pairs: list[tuple[str, str]], branch: str) -> tuple[str, str, str]
     return name, urls.get(name, ""), merge or branch
 
 
+def read_ref(common_dir: Path, ref: str) -> str:
+    """Commit id of a ref, from the repository's files; empty when there is none of that name."""
+    if ".." in ref or ref.startswith("/"):
+        return ""
+    try:
+        text = _short_text(common_dir / ref)
+    except OSError:
+        text = ""
+    if _ID.match(text):
+        return text
+    try:
+        with open(common_dir / "packed-refs", "rb") as file:
+            lines = file.read(32 << 20).decode("utf-8", "surrogateescape").splitlines()
+    except OSError:
+        return ""
+    found = [line.partition(" ")[0] for line in lines if line.partition(" ")[2] == ref]
+    return found[0] if found and _ID.match(found[0]) else ""
+
+
 def read_source(checkout: Path, program: str, environ: Mapping[str, str] | None = None) -> Source:
     """Everything an update needs to know of a checkout.
 
@@ -195,6 +217,7 @@ def read_source(checkout: Path, program: str, environ: Mapping[str, str] | None 
         remote_name=name,
         remote_url=url,
         remote_branch=followed,
+        tracking=read_ref(common, f"refs/remotes/{name}/{followed}") if name and followed else "",
         exec_keys=tuple(sorted({key for key, _ in pairs if _EXEC_KEYS.match(key)})),
         alternates=_alternates(common),
         shallow=(common / "shallow").is_file(),

@@ -15,8 +15,8 @@ from nedura.product import Build
 from nedura.testing.installs import TOY, TOY_FILES, Site, git, make_site
 from nedura.update.aftermath import follow_source
 from nedura.update.generations import read_manifest, verify_generation
+from tests.kits.sealed import Stages
 
-from .conftest import Stages
 from .evil import make_evil, markers
 
 

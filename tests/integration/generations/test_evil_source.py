@@ -20,8 +20,8 @@ from nedura.update.git import Git, find_git
 from nedura.update.install import install_checkout
 from nedura.update.plan import plan_update
 from nedura.update.source import read_source
+from tests.kits.sealed import Stages
 
-from .conftest import Stages
 from .evil import EXEC_KEYS, make_evil, markers
 
 

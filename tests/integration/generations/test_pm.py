@@ -21,8 +21,7 @@ from nedura.update.install import install_checkout
 from nedura.update.pm import PmCollected, collect_garbage, pm_status
 from nedura.update.pm_repair import pm_sync
 from nedura.update.repository import open_repository
-
-from .conftest import Stages
+from tests.kits.sealed import Stages
 
 LATER = 100_000.0
 

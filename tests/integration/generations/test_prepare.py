@@ -12,8 +12,7 @@ from nedura.installs import read_identity
 from nedura.testing.installs import git
 from nedura.update.commit.sealed import commit_sealed, take_back
 from nedura.update.generations import read_manifest, verify_generation
-
-from .conftest import Stages
+from tests.kits.sealed import Stages
 
 
 async def test_an_update_moves_to_the_new_commit(stages: Stages) -> None:

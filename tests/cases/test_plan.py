@@ -1,0 +1,138 @@
+"""Field reports of area `update.plan` by their ids."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from nedura.homes import root_home
+from nedura.installs import find_installs
+from nedura.product import NEDURA
+from nedura.testing.installs import TOY, Site, git, make_origin, make_site
+from nedura.update.admission import find_subject, refusal_of
+from nedura.update.check import check_for_update
+from nedura.update.install import install_checkout
+from nedura.update.install_kind import Observed, judge_kind
+from nedura.update.observe import Machine
+from nedura.update.plan import plan_update
+from nedura.update.record import read_record
+from tests.kits.sealed import Stages
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return make_site(tmp_path)
+
+
+async def test_c001_a_container_stamp_in_the_home_does_not_make_a_git_install_a_container(site: Site) -> None:
+    (site.home / ".install_method").write_text("docker\n")
+    plan = await plan_update(home=site.home, product=site.product)
+    assert (plan.install_method, plan.updatable_in_place) == ("git", True)
+    (conflict,) = plan.conflicts
+    assert "docker" in conflict
+    assert ".install_method of the home" in conflict
+    assert conflict in plan.copy_terminal
+
+
+def test_c003_an_image_without_git_names_its_own_pull_command(site: Site, tmp_path: Path) -> None:
+    tree, machine = tmp_path / "image/app", tmp_path / "image"
+    shutil.copytree(site.checkout, tree, ignore=shutil.ignore_patterns(".git"))
+    (machine / "etc/nedura").mkdir(parents=True)
+    (machine / "etc/nedura/image-label").write_text("registry.example/team/nedura\n")
+    home = tmp_path / "data"
+    home.mkdir()
+    subject = find_subject(
+        home,
+        NEDURA,
+        {},
+        anchor=tree / "toy/main.py",
+        machine=Machine(root=machine, executable="/usr/bin/python3"),
+    )
+    refusal = refusal_of(subject.kind)
+    assert refusal is not None
+    assert (refusal.exit_code, refusal.command) == (2, "docker pull registry.example/team/nedura:latest")
+    assert os.listdir(home) == []
+
+
+async def test_c005_what_is_on_disk_is_listed(site: Site) -> None:
+    for name in ("Alpha", "media"):
+        (site.home / "profiles" / name).mkdir(parents=True)
+    plan = await plan_update(home=site.home, product=site.product)
+    assert "media" in plan.profiles
+    assert "Alpha" in plan.strays
+    assert "Alpha" in plan.copy_terminal
+
+
+PACKAGED = {
+    "debian": ("usr/lib/python3/dist-packages/nedura/x.py", "apt-get install --only-upgrade python3-nedura"),
+    "pipx": (
+        "home/u/.local/pipx/venvs/nedura/lib/python3.11/site-packages/nedura/x.py",
+        "pipx upgrade nedura",
+    ),
+    "uv tool": (
+        "home/u/.local/share/uv/tools/nedura/lib/python3.11/site-packages/nedura/x.py",
+        "uv tool upgrade nedura",
+    ),
+    "homebrew": (
+        "opt/homebrew/Cellar/nedura/1.0/libexec/lib/python3.11/site-packages/nedura/x.py",
+        "brew upgrade nedura",
+    ),
+    "pip": ("srv/venv/lib/python3.11/site-packages/nedura/x.py", "pip install --upgrade nedura"),
+}
+
+
+@pytest.mark.parametrize(("place", "command"), PACKAGED.values(), ids=PACKAGED)
+async def test_c007_one_answer_on_every_path(tmp_path: Path, place: str, command: str) -> None:
+    anchor = tmp_path / "root" / place
+    anchor.parent.mkdir(parents=True)
+    anchor.write_text("")
+    lists = tmp_path / "root/var/lib/dpkg/info"
+    lists.mkdir(parents=True)
+    (lists / "python3-nedura.list").write_text(
+        "/.\n/usr/lib/python3/dist-packages/nedura\n/usr/lib/python3/dist-packages/nedura/x.py\n"
+    )
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    machine = Machine(root=tmp_path / "root", executable="/usr/bin/python3")
+    refusal = refusal_of(find_subject(home, NEDURA, {}, anchor=anchor, machine=machine).kind)
+    assert refusal is not None
+    assert (refusal.exit_code, refusal.command) == (2, command)
+    if "dpkg" in str(lists) and place.startswith("usr/"):
+        return  # plan and check look at the real machine's package lists
+    plan = await plan_update(home=home, product=NEDURA, environ={"HOME": str(tmp_path)}, anchor=anchor)
+    assert (plan.updatable_in_place, plan.update_mechanism) == (False, command)
+    check = check_for_update(home, NEDURA, dict(os.environ), anchor=anchor)
+    assert (check.state, check.command) == ("managed", command)
+
+
+def test_c007_the_nix_store() -> None:
+    found = judge_kind(Observed(code="/nix/store/abc-nedura-1.0/lib", git=False), NEDURA)
+    assert (found.kind, found.exit_code, found.updatable) == ("nix", 2, False)
+
+
+async def test_c008_a_tag_pin_stays_on_tags_and_a_branch_is_fetched_by_name(tmp_path: Path) -> None:
+    origin = make_origin(tmp_path / "origin")
+    git(origin.folder, "tag", "v1.2.0")
+    origin.commit({"toy/value.py": "VALUE = 2\n"})
+    git(origin.folder, "tag", "v1.3.0")
+    origin.commit({"toy/value.py": "VALUE = 3\n"})
+    pinned = origin.clone(tmp_path / "source", "--branch", "v1.2.0", "--depth", "1", "--single-branch")
+    home = tmp_path / "home"
+    install_checkout(pinned, home, product=TOY, environment="none")
+    (paths,) = find_installs(home)
+    assert read_record(paths).branch == ""
+    site = Site(origin=origin, checkout=pinned, home=home, paths=paths, product=TOY)
+    plan = await plan_update(home=home, product=TOY)
+    assert plan.pinned == "v1.2.0"
+    assert "Pinned to v1.2.0" in plan.copy_terminal
+    check = check_for_update(home, TOY, dict(os.environ))
+    assert (check.state, check.name) == ("behind", "v1.3.0")
+    stages = Stages(site)
+    await stages.update()
+    assert site.run().stdout.splitlines()[0] == "2", "the newest tag, not the tip of a branch"
+    await stages.update(branch="main")
+    assert site.run().stdout.splitlines()[0] == "3"
+    assert root_home(home) == home
