@@ -6,13 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import attrs
+
 from nedura.signin.accounts import AccountStore
 from nedura.signin.handoff_record import LOCK_TIMEOUT, HandoffStore
 from nedura.signin.handoff_rules import Record
 from nedura.signin.spent import SpentTokens
 
-BUGS: Final = ("skip_lease", "replay_token", "skip_fsync")
-"""What `--self-check` plants, one after the other. `skip_fsync` is planted by the tracer: the call returns 0 and does nothing."""
+BUGS: Final = ("skip_lease", "replay_token", "skip_fsync", "third_account", "not_a_renewal")
+"""What `--self-check` plants, one after the other.
+
+`skip_fsync` is planted by the tracer (the call returns 0 and does nothing), `not_a_renewal` by the operation (a refresh is saved as if
+a person had signed in).
+"""
 
 Decide = Callable[[tuple[Record, ...]], tuple[Record, ...]]
 
@@ -28,6 +34,16 @@ class UnwrittenLease(HandoffStore):
         return super().change(decide, timeout=timeout)
 
 
+class AnyAccount(HandoffStore):
+    """Takes every record for one of the account that is signed in now."""
+
+    def read(self) -> tuple[Record, ...]:
+        subject = AccountStore(self.home, environ={"HOME": str(self.home)}).read().subject
+        return tuple(
+            attrs.evolve(record, account_sub=subject or record.account_sub) for record in super().read()
+        )
+
+
 class ForgottenTokens(SpentTokens):
     """Does not note that a token has left, so the next process sends it again."""
 
@@ -37,7 +53,8 @@ class ForgottenTokens(SpentTokens):
 
 def records_of(bug: str, home: Path) -> HandoffStore:
     """The hand-off store, with or without the planted bug."""
-    return UnwrittenLease(home) if bug == "skip_lease" else HandoffStore(home)
+    kinds = {"skip_lease": UnwrittenLease, "third_account": AnyAccount}
+    return kinds.get(bug, HandoffStore)(home)
 
 
 def spent_of(bug: str, store: AccountStore) -> SpentTokens:

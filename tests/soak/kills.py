@@ -55,4 +55,4 @@ async def traced(pid: int, log: Path, kill: Kill | None, bug: str) -> AsyncItera
     try:
         yield
     finally:
-        await asyncio.wait_for(process.wait(), 20)
+        await asyncio.wait_for(process.wait(), 60)

@@ -15,7 +15,7 @@ from nedura.errors import NeduraError
 from nedura.signin.accounts import AccountStore
 from nedura.signin.handoff import drain
 from nedura.signin.identity import Kind, account_entry, identity_key
-from nedura.signin.refresh import refresh_account
+from nedura.signin.refresh import Outcome, refresh_account
 from tests.soak.bugs import records_of, spent_of
 
 
@@ -138,6 +138,8 @@ def _refresh(request: Request) -> str:
             spent=spent_of(request.bug, store),
         )
     )
+    if request.bug == "not_a_renewal" and result.outcome is Outcome.ROTATED and result.entry is not None:
+        store.save_account(result.entry, renewal=False, now=request.now)
     return result.outcome.value
 
 

@@ -15,7 +15,7 @@ ACCOUNTS: Final = ("alice@example.test", "bob@example.test", "carol@example.test
 APPS: Final = ("gmail", "notion:reconnect", "slack", "jira")
 SETTLE_EVERY: Final = 50
 
-_OPS: Final = {"sign_in": 5, "mint": 4, "sign_out": 1, "adopt": 2, "refresh": 6, "drain": 5, "tick": 4}
+_OPS: Final = {"sign_in": 6, "mint": 5, "sign_out": 3, "adopt": 2, "refresh": 6, "drain": 4, "tick": 5}
 _FAULTS: Final[tuple[dict[str, Any], ...]] = (
     {"route": "token.refresh", "commit": True, "drop": True},
     {"route": "token.refresh", "drop": True},
@@ -95,7 +95,7 @@ class Step:
 
 
 def steps(seed: int, *, kills: bool = True) -> Iterator[Step]:
-    """An endless plan.
+    """An endless plan: single random steps, and short stories whose parts matter to each other.
 
     Args:
         seed: the same seed, the same plan.
@@ -103,26 +103,61 @@ def steps(seed: int, *, kills: bool = True) -> Iterator[Step]:
     """
     rng = random.Random(seed)
     while True:
-        count = rng.choices((1, 2, 3), (7, 2, 1))[0]
-        ops = tuple(_op(rng) for _ in range(count))
-        traced = kills and count == 1
-        kill = (
-            Kill(call=rng.choice(("fsync", "rename")), number=rng.choice((1, 1, 2, 2, 3, 4, 5, 6, 7, 9)))
-            if traced and rng.random() < 0.35
-            else None
-        )
-        yield Step(
-            ops=ops,
-            kill=kill,
-            power_cut=traced and (rng.random() < (0.6 if kill else 0.15)),
-            advance=rng.choice((0.0, 1.0, 31.0, 65.0, 400.0, 900.0, 4000.0, 22000.0)),
-            skew=rng.choice((0.0, 0.0, -3600.0, 3600.0, -86400.0, 7 * 86400.0))
-            if rng.random() < 0.12
-            else None,
-            fault=_fault(rng, ops[0]) if rng.random() < 0.35 else None,
-            revoke=rng.choice(ACCOUNTS) if rng.random() < 0.02 else "",
-            cohort=rng.random() < 0.1,
-        )
+        if rng.random() < 0.12:
+            yield from _story(rng, kills)
+        else:
+            count = rng.choices((1, 2, 3), (7, 2, 1))[0]
+            yield _step(rng, tuple(_op(rng) for _ in range(count)), kills)
+
+
+def _step(rng: random.Random, ops: tuple[Op, ...], kills: bool, **fixed: Any) -> Step:
+    traced = kills and len(ops) == 1
+    kill = None
+    if traced and rng.random() < 0.35:
+        kill = Kill(call=rng.choice(("fsync", "rename")), number=rng.choice((1, 1, 2, 2, 3, 4, 5, 6, 7, 9)))
+    step = Step(
+        ops=ops,
+        kill=kill,
+        power_cut=traced and (rng.random() < (0.6 if kill else 0.15)),
+        advance=rng.choice((0.0, 1.0, 31.0, 65.0, 400.0, 900.0, 4000.0, 22000.0)),
+        skew=rng.choice((0.0, 0.0, -3600.0, 3600.0, -86400.0, 7 * 86400.0)) if rng.random() < 0.12 else None,
+        fault=_fault(rng, ops[0]) if rng.random() < 0.35 else None,
+        revoke=rng.choice(ACCOUNTS) if rng.random() < 0.02 else "",
+        cohort=rng.random() < 0.1,
+    )
+    return attrs.evolve(step, **fixed)
+
+
+def _story(rng: random.Random, kills: bool) -> Iterator[Step]:
+    """A few steps on one or two profiles that random ones seldom line up."""
+    one, other = rng.sample(PROFILES, 2)
+    first, second = rng.sample(ACCOUNTS, 2)
+    lost = {"route": "anon.claim", "drop": True}
+    parts: list[tuple[tuple[Op, ...], dict[str, Any]]]
+    if rng.random() < 0.6:  # a move that did not end before somebody else signs in
+        parts = [
+            ((Op(name="sign_out", profile=""),), {}),  # else a named profile still reads the root's account
+            ((Op(name="sign_out", profile=one),), {}),
+            ((Op(name="mint", profile=one),), {}),
+            ((Op(name="sign_in", profile=one, account=first),), {"fault": lost}),
+            ((Op(name="sign_in", profile=one, account=second),), {"advance": 1.0}),
+            (
+                (Op(name="drain", profile=one), Op(name="drain", profile=one)),
+                {"advance": 65.0, "fault": None},
+            ),
+        ]
+    else:  # siblings on one account, and a rotation that only one of them saw
+        both = (Op(name="refresh", profile=one, force=True), Op(name="refresh", profile=other, force=True))
+        parts = [
+            ((Op(name="sign_in", profile=one, account=first),), {}),
+            ((Op(name="sign_in", profile=other, account=rng.choice((first, second))),), {}),
+            ((both[0],), {}),
+            (both, {"advance": 1000.0}),
+            ((both[1],), {}),
+        ]
+    for ops, fixed in parts:
+        if rng.random() < 0.85:
+            yield _step(rng, ops, kills, **fixed)
 
 
 def _op(rng: random.Random) -> Op:
