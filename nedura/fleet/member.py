@@ -50,11 +50,25 @@ from nedura.homes import process_home, profile_name, root_home
 from nedura.installs import CodeIdentity, running_code
 from nedura.records import check_folder, make_folder, write_bytes, write_json
 
-__all__ = ["FleetMember"]
+__all__ = ["FleetMember", "own_supervision"]
 
 CLEAN_NAME: Final = ".clean_shutdown"
 
 logger = logging.getLogger(__name__)
+
+
+def own_supervision(options: MemberOptions | None = None) -> Supervision:
+    """Who starts this process again."""
+    options = options or MemberOptions()
+    pid = os.getpid()
+    return supervision_of(
+        options.environ,
+        sys.orig_argv,
+        pid=pid,
+        ppid=os.getppid(),
+        cgroup=options.processes.cgroup(pid),
+        product=options.product,
+    )
 
 
 def _check_owner(home: Path) -> None:
@@ -118,7 +132,7 @@ class FleetMember:
         self._loop = asyncio.get_running_loop()
         self._prepare_home()
         self._stopper.settings = self._read_settings()
-        self._supervision = self._look_up_supervision()
+        self._supervision = own_supervision(self.options)
         if self.options.storm is not None:
             await self._weather_storm(self.options.storm)
         self._install_signals()
@@ -198,17 +212,6 @@ class FleetMember:
         if self.options.settings is not None:
             return self.options.settings
         return DrainSettings.read(read_config(self.home).get, self.options.environ, self.options.product)
-
-    def _look_up_supervision(self) -> Supervision:
-        pid = os.getpid()
-        return supervision_of(
-            self.options.environ,
-            sys.orig_argv,
-            pid=pid,
-            ppid=os.getppid(),
-            cgroup=self.options.processes.cgroup(pid),
-            product=self.options.product,
-        )
 
     async def _weather_storm(self, rule: StormRule) -> None:
         delay = note_start(self.home, time.time(), rule)

@@ -22,6 +22,8 @@ from nedura.fleet import (
     MemberOptions,
     StormRule,
     ask,
+    look,
+    own_supervision,
     take_over,
 )
 from nedura.homes import process_home, profile_name, root_home
@@ -72,7 +74,7 @@ async def serve(options: GatewayOptions, adapters: Sequence[Adapter] = ()) -> in
         return await _serve(home, options, adapters)
     except ClaimTaken as error:
         logger.error("%s", error.diagnostics())
-        return EXIT_RESTART if options.supervised else EXIT_UNEXPECTED
+        return await _when_taken(home, options)
     except (ConfigError, UsageError, RecordMissing, RefusedError, UnsafePath) as error:
         logger.error("%s", error.diagnostics())
         return EXIT_CONFIG
@@ -114,6 +116,19 @@ async def _serve(home: Path, options: GatewayOptions, adapters: Sequence[Adapter
             if worker is not None:
                 await worker.stop()
     return member.exit_code
+
+
+async def _when_taken(home: Path, options: GatewayOptions) -> int:
+    """The exit code of a start on a taken home.
+
+    Another service that serves it well is for a person to sort out (78: no supervisor tries again for ever); a holder that is
+    about to go, or that says nothing, is worth another try.
+    """
+    holder, ours = await look(home), own_supervision()
+    transient = EXIT_RESTART if options.supervised or ours.supervisor != "manual" else EXIT_UNEXPECTED
+    if holder is None or holder.state == "draining" or holder.supervisor == "manual":
+        return transient
+    return transient if holder.unit and holder.unit == ours.unit else EXIT_CONFIG
 
 
 async def _start_worker(
