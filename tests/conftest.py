@@ -6,6 +6,16 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A loaded machine is no finding: neither a slow example nor a slow generator fails a test.
+settings.register_profile(
+    "nedura",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=bool(os.environ.get("CI")),
+)
+settings.load_profile("nedura")
 
 _DROP_PREFIXES = ("NEDURA_", "NOUS_", "HERMES_", "GIT_", "PIP_", "UV_", "SSH_", "XDG_", "PYTHON", "NOTIFY_")
 _DROP = (
