@@ -7,6 +7,7 @@ from the look-up to the last byte, and an answer may be at most 1 MiB after deco
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json as _json
 import logging
 import os
@@ -497,6 +498,18 @@ def _matches(host: str, port: int | None, entry: str) -> bool:
     return entry == "*" or host == name or (bool(name) and host.endswith(f".{name}"))
 
 
+def _prepared(trust: Trust) -> ssl.SSLContext:
+    """The TLS context, with everything imported that httpx would else import on the loop at its first connection (0.1 s)."""
+    for name in ("anyio._backends._asyncio", "certifi", "httpcore", "httpcore._backends.auto", "h11"):
+        try:
+            importlib.import_module(name)
+        except (
+            ImportError
+        ):  # an inner name of a library: without it the first request is slower, nothing else
+            log.debug("no module %s to import ahead", name)
+    return trust.context()
+
+
 @asynccontextmanager
 async def open_client(
     trust: Trust | None = None,
@@ -521,7 +534,7 @@ async def open_client(
     environ = os.environ if environ is None else environ
     trust = resolve_trust(environ=environ) if trust is None else trust
     if transport is None:
-        transport = _Router(await asyncio.to_thread(trust.context), environ)
+        transport = _Router(await asyncio.to_thread(_prepared, trust), environ)
     limits = httpx.Timeout(None)  # one deadline for everything is ours, see Client.request
     async with httpx.AsyncClient(
         transport=transport,

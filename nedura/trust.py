@@ -5,9 +5,11 @@ Deciding (`decide_trust`) and building (`Trust.context`) are apart: the first is
 
 from __future__ import annotations
 
+import functools
 import os
 import ssl
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -49,35 +51,52 @@ class Trust:
     remember: Mapping[str, Any] = attrs.field(factory=dict, eq=False)
 
     def context(self) -> ssl.SSLContext:
-        """Build the TLS context. Reads files for up to 60 ms: async code calls it in a thread.
+        """The TLS context, built once for each state of the files. Reads for up to 60 ms: async code calls it in a thread.
 
         `SSLKEYLOGFILE` has no effect: only `ssl.create_default_context` obeys it, and that is not used here.
 
         Raises:
             ConfigError: the bundle cannot be read or holds no certificate.
         """
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        if self.insecure:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-            return context
-        if self.ca_bundle is None:
-            return _system_context(context)
-        try:
-            context.load_verify_locations(cafile=str(self.ca_bundle))
-        except ssl.SSLError as error:
-            raise ConfigError(
-                f"{clean(self.ca_bundle)} holds no certificate that can be read.", advice=_advice(self.source)
-            ) from error
-        except OSError as error:
-            raise ConfigError(
-                f"{clean(self.ca_bundle)} cannot be read: {error.strerror}.", advice=_advice(self.source)
-            ) from error
-        context.verify_flags |= (
-            ssl.VERIFY_X509_PARTIAL_CHAIN
-        )  # a company's own intermediate may be the anchor
+        return _build(self.insecure, self.ca_bundle, self.source, _stamp(self.ca_bundle))
+
+
+def _stamp(bundle: Path | None) -> tuple[object, ...]:
+    """What must be unchanged for a context to be used again: the bundle's file, or the system's and an hour of time."""
+    path = (
+        str(bundle)
+        if bundle
+        else os.environ.get("SSL_CERT_FILE") or ssl.get_default_verify_paths().openssl_cafile
+    )
+    try:
+        info = os.stat(path)
+    except OSError:
+        return (path, int(time.monotonic() // 3600))
+    return (path, info.st_ino, info.st_mtime_ns, info.st_size, 0 if bundle else int(time.monotonic() // 3600))
+
+
+@functools.lru_cache(maxsize=8)
+def _build(insecure: bool, bundle: Path | None, source: str, stamp: tuple[object, ...]) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
         return context
+    if bundle is None:
+        return _system_context(context)
+    try:
+        context.load_verify_locations(cafile=str(bundle))
+    except ssl.SSLError as error:
+        raise ConfigError(
+            f"{clean(bundle)} holds no certificate that can be read.", advice=_advice(source)
+        ) from error
+    except OSError as error:
+        raise ConfigError(
+            f"{clean(bundle)} cannot be read: {error.strerror}.", advice=_advice(source)
+        ) from error
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # a company's own intermediate may be the anchor
+    return context
 
 
 def _advice(source: str) -> str:
@@ -91,16 +110,14 @@ def _system_context(context: ssl.SSLContext) -> ssl.SSLContext:
         import truststore
 
         return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    named = os.environ.get("SSL_CERT_FILE")
-    if not named or os.path.isfile(named):
-        context.set_default_verify_paths()
-        if context.get_ca_certs():
-            return context
-    for candidate in (ssl.get_default_verify_paths().openssl_cafile, *_OPENSSL_FALLBACKS):
-        if os.path.isfile(candidate):
-            context.load_verify_locations(cafile=candidate)
-            return context
-    context.set_default_verify_paths()
+    paths = ssl.get_default_verify_paths()
+    named = os.environ.get(paths.openssl_cafile_env)
+    candidates = [named] if named and os.path.isfile(named) else [paths.openssl_cafile, *_OPENSSL_FALLBACKS]
+    found = next((path for path in candidates if os.path.isfile(path)), None)
+    if found is None:
+        context.set_default_verify_paths()  # hashed folders only
+    else:
+        context.load_verify_locations(cafile=found, capath=paths.capath)  # lets other threads run meanwhile
     return context
 
 
