@@ -15,6 +15,7 @@ from nedura.records import remove, write_json
 from nedura.update.obligations import RestartObligation, TailObligation, restart_folder
 from nedura.update.owner import myself
 from nedura.update.run import Run
+from nedura.update.torn import is_torn
 
 __all__ = ["Armed", "arm", "debt_of", "owed_inventory", "paths_of", "tail_of"]
 
@@ -71,6 +72,10 @@ class Armed:
 
     def moved(self, run: Run) -> bool:
         """Whether the pointer names the candidate although the commit did not say so."""
+        if run.layout == "checkout" and run.checkout is not None:
+            return is_torn(
+                str(run.checkout)
+            )  # a move that could not be undone stays owed until a launch has mended it
         if run.layout != "sealed" or run.candidate is None:
             return False
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import shutil
+import sys
 import tempfile
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
@@ -282,12 +283,12 @@ def build_request(run: Run, journal: Journal, folder: Path) -> CompletionRequest
     return CompletionRequest(
         update_id=run.run_id,
         nonce=secrets.token_hex(16),
-        source=str(candidate.tree),
+        source=str(run.checkout if run.layout == "checkout" and run.checkout is not None else candidate.tree),
         root_home=str(run.root_home),
         home=str(run.home),
         install_id=paths_of(run).install_id,
         layout=run.layout,
-        python=str(candidate.python),
+        python=sys.executable if run.layout == "checkout" else str(candidate.python),
         environment=run.notes.get("environment"),
         product=attrs.asdict(run.product),
         options={

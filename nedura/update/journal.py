@@ -102,18 +102,21 @@ class Journal:
 
     def note(self, text: str) -> None:
         """A line of somebody else's output for `update.log`."""
-        self._log({"at": iso(self.clock.time()), "copy_terminal": f"| {text}"})
+        self._append(iso(self.clock.time()), f"| {text}")
 
     def _log(self, record: dict[str, Any]) -> None:
-        """One record, one line: time, terminal copy; kinds without copy are left out."""
+        """One record, one line: time, terminal copy; kinds without copy are left out. Only the writer logs."""
+        if not self.writes:
+            return
         text = str(record.get("copy_terminal") or "").strip()
         if not text:
             return
-        line = redact(
-            f"{record.get('at', '')} {self.receipt.get('update_id', '')[:8]} {json.dumps(text, ensure_ascii=False)[1:-1]}"
-        )
+        self._append(str(record.get("at", "")), text)
+
+    def _append(self, at: str, text: str) -> None:
+        line = f"{at} {self.receipt.get('update_id', '')[:8]} {json.dumps(text, ensure_ascii=False)[1:-1]}"
         try:
             make_folder(self.log_file.parent)
-            append_line(self.log_file, line)
+            append_line(self.log_file, redact(line))
         except StoreError as error:
             log.debug("update.log: %s", error.message)

@@ -23,13 +23,16 @@ from nedura.update.commit import sealed
 from nedura.update.commit.of_run import commit_checkout, commit_zip, preflight_checkout, waiting_edits
 from nedura.update.commit.sealed import commit_sealed
 from nedura.update.commit_point import paths_of
+from nedura.update.durable import remove_tree
 from nedura.update.events import Committed, Notice, PlanReady, Prepared, Skipped
 from nedura.update.fleet_parts import FleetParts
 from nedura.update.fleet_real import RealFleet
 from nedura.update.kept import prepare_current, prepare_rollback
 from nedura.update.parts import Refusal
 from nedura.update.plan import plan_update
+from nedura.update.preload import preload
 from nedura.update.prepare import prepare as prepare_new
+from nedura.update.prepare_checkout import prepare_checkout
 from nedura.update.prompt import ask_by_file, said_yes
 from nedura.update.run import Run
 from nedura.update.snapshot import take_snapshots
@@ -79,7 +82,7 @@ def prepare(run: Run) -> AsyncGenerator[Event, None]:
 
 async def _prepare_new(run: Run) -> AsyncGenerator[Event, None]:
     """A new candidate; with nothing new in a checkout, edits that still wait are named (C021)."""
-    events = prepare_new(run)
+    events = prepare_checkout(run) if run.layout == "checkout" else prepare_new(run)
     changed = True
     try:
         async for event in events:
@@ -139,12 +142,15 @@ async def _commit_checkout(run: Run) -> AsyncGenerator[Event, None]:
         question = f"Local changes of {len(edits)} files are put aside. Bring them back after the update?"
         answer = await ask_by_file(run.home, question, "no", run.clock)
         run.options = attrs.evolve(run.options, keep_stash=not said_yes(answer))
+    preload()
     events = commit_checkout(run)
     try:
         async for event in events:
             yield event
     finally:
         await events.aclose()
+        if run.candidate is not None and run.committed:  # what was validated aside has done its work
+            await asyncio.to_thread(remove_tree, run.candidate.folder)
 
 
 async def _commit_sealed(run: Run) -> AsyncGenerator[Event, None]:

@@ -140,11 +140,17 @@ def is_skipped(name: str, run: Run) -> bool:
 
 def lock_file(run: Run) -> Path:
     """The install's lock: beside its generations (sealed), in the git folder (checkout), else in the root home."""
-    name = f".{run.product.command}-update.lock"
+    name = f"{run.product.command}-update.lock"
     if run.layout == "sealed" or run.checkout is None:
-        return (run.root_home if run.install is None else run.install.folder) / name
-    git_folder = run.checkout / ".git"
-    return (git_folder if git_folder.is_dir() else run.checkout) / name
+        return (run.root_home if run.install is None else run.install.folder) / f".{name}"
+    git_folder = (
+        run.checkout / ".git"
+    )  # there nothing may end in .lock: that is how git's own left-overs are known
+    return (
+        git_folder / f"{run.product.command}-update-holder"
+        if git_folder.is_dir()
+        else run.checkout / f".{name}"
+    )
 
 
 def initiator(run: Run) -> str:
