@@ -24,6 +24,9 @@ def _run_flags(parser: argparse.ArgumentParser, default: Any = None) -> None:
     def flag(name: str, text: str) -> None:
         parser.add_argument(name, action="store_true", default=default or False, help=text)
 
+    parser.add_argument(
+        "-v", "--verbose", action="count", default=argparse.SUPPRESS, help="log more of what happens"
+    )
     flag("--replace", "take over from the gateway that runs on this home")
     flag("--force", "start although the service or a multiplexer serves this home")
     flag("--external-supervisor", "somebody else restarts this process when it exits with 75")
