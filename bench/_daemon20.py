@@ -51,6 +51,8 @@ class Server:
             writer.close()
 
     async def answer(self, path: str) -> tuple[str, str]:
+        if not path.startswith(("/version", "/work")):
+            return "404 Not Found", ""
         if path == "/version":
             return "200 OK", "9" if self.fault == "version" else self.version
         if self.draining:
@@ -86,7 +88,7 @@ async def as_member(server: Server) -> int:
     answer = server.answer
 
     async def as_turn(path: str) -> tuple[str, str]:
-        if path == "/version":
+        if not path.startswith("/work"):
             return await answer(path)
         if member.draining:
             return "503 Draining", ""

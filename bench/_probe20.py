@@ -44,7 +44,9 @@ class Probe:
     answered: set[str] = attrs.field(factory=set)
     wrong: int = 0
     refused: int = 0
-    tasks: list[asyncio.Task[None]] = attrs.field(factory=list)
+    stopping: bool = False
+    watchers: list[asyncio.Task[None]] = attrs.field(factory=list)
+    workers: list[asyncio.Task[None]] = attrs.field(factory=list)
 
     async def _watch(self, name: str) -> None:
         while True:
@@ -62,6 +64,8 @@ class Probe:
 
     async def _work(self, name: str) -> None:
         for number in itertools.count():
+            if self.stopping:
+                return
             path = f"/work?{name}-{number}"
             status, body = await get(self.ports[name], path)
             if status == 200:
@@ -73,14 +77,16 @@ class Probe:
 
     def start(self) -> None:
         for name in self.ports:
-            self.tasks += [asyncio.ensure_future(self._watch(name)), asyncio.ensure_future(self._work(name))]
+            self.watchers.append(asyncio.ensure_future(self._watch(name)))
+            self.workers.append(asyncio.ensure_future(self._work(name)))
 
     async def stop(self) -> None:
         """Let running jobs finish, then end."""
-        await asyncio.sleep(0.7)
-        for task in self.tasks:
+        self.stopping = True
+        await asyncio.gather(*self.workers)
+        for task in self.watchers:
             task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await asyncio.gather(*self.watchers, return_exceptions=True)
 
     def reset(self) -> None:
         """Forget what was seen; the daemons go on."""
@@ -88,12 +94,12 @@ class Probe:
         self.gap.clear()
         self.last_up.clear()
 
-    def lost(self) -> int:
-        """Jobs that began and got no answer, those of the last second (still running) left out by the caller's `stop`."""
+    def lost(self) -> list[str]:
+        """Jobs that began and got no answer; to be asked after `stop`. Jobs of health checks are not the probe's."""
         begun: set[str] = set()
         for path in (self.base / "jobs").iterdir():
             begun |= set(path.read_text().split())
-        return len(begun - self.answered)
+        return sorted({path for path in begun if not path.endswith("?health")} - self.answered)
 
     async def until(self, version: str, limit: float) -> float | None:
         """Seconds until every daemon answers with a version; None after `limit`."""

@@ -79,7 +79,7 @@ def start_units(work: Work, *, member: bool) -> None:
         (folder / f"nedura-gateway-{name}.service").write_text(
             f"[Unit]\nStartLimitIntervalSec=0\n[Service]\n{kind}Environment=FLEET20={work.base} PYTHONPATH={ROOT}\n"
             f"ExecStart={sys.executable} {DAEMON} {name} {port}\nRestart=always\nRestartSec=5\nRestartForceExitStatus=75\n"
-            "SuccessExitStatus=75\nKillMode=mixed\nTimeoutStartSec=5\nTimeoutStopSec=20\n"
+            "SuccessExitStatus=75\nKillMode=mixed\nTimeoutStartSec=15\nTimeoutStopSec=20\n"
         )
     systemctl("daemon-reload")
     systemctl("start", *units(work))
@@ -121,10 +121,12 @@ def real(work: Work) -> RestartParts:
 
 
 async def nedura_roll(
-    work: Work, version: str, *, width: int, settle: float, sealed: bool = True
+    work: Work, version: str, *, width: int, settle: float, sealed: bool = True, late: str = ""
 ) -> dict[str, Any]:
     """A roll as `update` does it: in a sealed install a first member that fails takes the pointer back."""
     before = await members(work)
+    if late:  # the faulty one is not to be chosen as the first member
+        before = [attrs.evolve(one, active_turns=int(one.profile == late)) for one in before]
     work_start = time.monotonic()
     restarted: list[MemberRestarted] = []
     failed: list[MemberFailed] = []
@@ -161,7 +163,8 @@ async def seen(probe: Probe, work: Work, version: str) -> dict[str, Any]:
         "refused": probe.refused, "wrong_answers": probe.wrong,
     }  # fmt: skip
     await probe.stop()
-    return {**found, "lost_jobs": probe.lost()}
+    lost = probe.lost()
+    return {**found, "lost_jobs": len(lost), "lost": lost[:3]}
 
 
 async def own_boot(work: Work) -> float:
@@ -214,7 +217,8 @@ async def bad(work: Work, fault: str, *, at: str = "", sealed: bool = True) -> d
         work.point("2")
     else:
         work.point("2", fault)
-    result = await nedura_roll(work, "2", width=4, settle=12.0 if sealed else 0.0, sealed=sealed)
+    settle = 12.0 if sealed else 0.0
+    result = await nedura_roll(work, "2", width=4, settle=settle, sealed=sealed, late=at)
     noticed = await seen(probe, work, "1" if result["taken_back"] else "2")
     layout = "sealed" if sealed else "checkout"
     return {

@@ -59,6 +59,7 @@ class RestartParts:
         processes, clock: seams.
         drain_limit: a member's declared drain seconds -> how long it is waited for.
         serving_timeout: seconds from a start to a verified answer.
+        wedged_wait: seconds that a process whose loop stands still gets after each signal.
         tick: seconds between two progress lines at the start of a wait.
     """
 
@@ -70,17 +71,20 @@ class RestartParts:
     clock: Clock = attrs.field(factory=SystemClock)
     drain_limit: Callable[[float | None], float] = drain_limit
     serving_timeout: float = SERVING_SECONDS
+    wedged_wait: float = 5.0
     tick: float = 1.0
 
 
-def triage(runtime: Runtime) -> Literal["signal", "force", "drain"]:
+def triage(runtime: Runtime) -> Literal["signal", "force", "end", "drain"]:
     """How a member is told to restart (facts/update.md 7.5).
 
     An ancestor is signalled and never waited for: it waits for us. Serve and dashboard have no drain: SIGUSR1 would just kill them.
-    A loop that is proven to stand still cannot drain.
+    A loop that is proven to stand still cannot drain: it is ended, whatever its stop limit.
     """
-    if runtime.kind != "gateway" or runtime.wedged:
+    if runtime.kind != "gateway":
         return "force"
+    if runtime.wedged and not runtime.ancestor:
+        return "end"
     return "signal" if runtime.ancestor else "drain"
 
 
@@ -189,7 +193,7 @@ class _Restart:
             self.report(RestartPending(profile=runtime.profile, pid=runtime.pid, unit=runtime.unit))
             return False
         asked = parts.clock.monotonic()
-        drained = way == "drain" and await self.drain()
+        drained = await self.drain() if way == "drain" else way == "end" and await self.end_wedged()
         await self.start(drained)
         return await self.verify(asked, settle)
 
@@ -215,7 +219,7 @@ class _Restart:
             if answer is not None and (answer.pid, answer.start_time) != (pid, start_time):
                 return True
             if answer is not None and answer.wedged:
-                return False
+                return await self.end_wedged()
             words = waiting_words(answer)
             self.report(
                 DrainWaiting(
@@ -226,6 +230,15 @@ class _Restart:
                     limit=limit,
                 )
             )
+
+    async def end_wedged(self) -> bool:
+        """End a process whose loop stands still: SIGTERM, then SIGKILL, a few seconds each. False when it survives."""
+        pid, start_time = self.parts.holder(self.runtime)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            self.parts.processes.send(pid, start_time, number)
+            if await self.parts.processes.gone(pid, start_time, self.parts.wedged_wait):
+                return True
+        return False
 
     async def start(self, drained: bool) -> None:
         """Get the successor started, softly first."""

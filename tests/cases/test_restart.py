@@ -218,3 +218,9 @@ def test_c156_a_successor_gets_nothing_of_another_profile() -> None:
 @pytest.mark.root
 def test_c158_the_service_of_a_profile_that_goes() -> None:
     run_scene(SERVICES, "c158_the_service_of_a_profile_that_goes")
+
+
+@pytest.mark.system
+@pytest.mark.root
+def test_c163_two_services_for_one_home() -> None:
+    run_scene(SCENES, "c163_two_services_for_one_home")

@@ -50,6 +50,7 @@ class FakeFleet:
         self.drain_seconds: dict[str, float] = {}
         self.refuse_signal = ""
         self.hopeless = ""
+        self.deaf = False
         self.down_now = 0
         self.most_down = 0
 
@@ -68,6 +69,8 @@ class FakeFleet:
         if runtime is None:
             return Sent("gone")
         seconds = self.drain_seconds.get(runtime.profile, 0.0)
+        if number == signal.SIGKILL or (number == signal.SIGTERM and not self.deaf):
+            seconds = 0.0
         if seconds < 60:
             asyncio.get_running_loop().call_later(seconds, self._end, runtime)
         return Sent("sent")
@@ -130,6 +133,7 @@ class FakeFleet:
             "processes": self,
             "serving_timeout": 0.3,
             "tick": 0.01,
+            "wedged_wait": 0.02,
             **more,
         }
         return RestartParts(**values)

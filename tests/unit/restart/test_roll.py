@@ -54,13 +54,18 @@ async def test_serve_and_dashboard_never_get_sigusr1() -> None:
         assert of_kind(events, "member_restarted")[0].verdict == "unknown"
 
 
-async def test_a_wedged_loop_is_not_waited_for() -> None:
+@pytest.mark.parametrize("deaf", [False, True])
+async def test_a_wedged_loop_is_ended_and_not_waited_for(deaf: bool) -> None:
     member = gateway(loop_age_s=91.0)
-    assert triage(member) == "force"
+    assert triage(member) == "end"
     assert triage(attrs.evolve(member, loop_age_s=89.0)) == "drain"
+    assert triage(attrs.evolve(member, ancestor=True)) == "signal"
     fleet = FakeFleet(member)
-    await restart(fleet, member)
-    assert fleet.log == ["arm 100", "force 100"]
+    fleet.deaf = deaf
+    fleet.drain_seconds["default"] = 1e9
+    events = await restart(fleet, member)
+    assert fleet.log == ["arm 100", "SIGTERM 100", *(["SIGKILL 100"] if deaf else []), "revive 100"]
+    assert of_kind(events, "member_restarted")
 
 
 async def test_a_loop_that_wedges_during_the_drain_ends_the_wait() -> None:
@@ -73,7 +78,7 @@ async def test_a_loop_that_wedges_during_the_drain_ends_the_wait() -> None:
         return attrs.evolve(found, loop_age_s=120.0) if found and found.pid == 100 else found
 
     events = await restart(fleet, member, look=look)
-    assert "force 100" in fleet.log
+    assert "SIGTERM 100" in fleet.log
     assert of_kind(events, "member_restarted")
 
 
