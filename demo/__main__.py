@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from demo.errors import DemoError
 from demo.story import run_demo
 from demo.views import choose
 from nedura_cli.output import Output
@@ -53,6 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
         return asyncio.run(_run(args, output))
+    except DemoError as error:
+        output.remark(f"demo: {error.diagnostics()}")
+        return error.exit_code
     except (KeyboardInterrupt, asyncio.CancelledError):
         output.remark("demo: interrupted; everything it started was ended.")
         return 130

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -34,7 +35,7 @@ async def run_demo(
         debug: let an unexpected exception through after the clean-up.
     """
     start = time.monotonic()
-    folder = Path(os.path.realpath(tempfile.mkdtemp(prefix="nedura-demo-")))
+    folder = _make_folder()
     story = Story(world=World(checkout=checkout, folder=folder, tell=tell))
     reason = "it was interrupted"
     try:
@@ -55,6 +56,20 @@ async def run_demo(
         )
         tell(finished)
     return finished
+
+
+def _make_folder() -> Path:
+    """The demo's own folder.
+
+    Raises:
+        DemoError: there is no place for it.
+    """
+    try:
+        return Path(os.path.realpath(tempfile.mkdtemp(prefix="nedura-demo-")))
+    except OSError as error:
+        raise DemoError(
+            f"No temporary folder can be made: {error.strerror}.", advice="Set TMPDIR."
+        ) from error
 
 
 async def _scenes(story: Story, tell: Callable[[Event], None], debug: bool) -> str:
@@ -85,6 +100,9 @@ async def _scenes(story: Story, tell: Callable[[Event], None], debug: bool) -> s
 
 
 async def _clean_up(world: World, tell: Callable[[Event], None], keep: bool) -> list[str]:
+    """End everything; from here on a second Ctrl-C is not heard, so that nothing is left behind."""
+    for interrupt in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(interrupt, signal.SIG_IGN)
     number, start = len(STEPS), time.monotonic()
     tell(DemoStep(number=number, title=STEPS[-1], state="started"))
     left = await world.end(keep=keep)

@@ -22,7 +22,7 @@ from nedura_cli.look import Look, find_look
 from nedura_cli.output import Output
 from nedura_cli.update_view import UpdatePicture, matrix_table
 
-__all__ = ["LiveView", "PlainView", "View", "WireView", "choose"]
+__all__ = ["LiveView", "Picture", "PlainView", "View", "WireView", "choose"]
 
 UPDATES: Final = (5, 6)
 """Steps that show an update."""
@@ -78,10 +78,10 @@ class PlainView:
         """Nothing to do."""
 
 
-class LiveView:
-    """A redrawn picture: the seven steps, the newest lines of the running one, and what was found true."""
+class Picture:
+    """The seven steps, the newest lines of the running one, and what was found true; drawn by rich at any moment."""
 
-    def __init__(self, look: Look, console: Console) -> None:
+    def __init__(self, look: Look) -> None:
         self._look = look
         self._steps: dict[int, DemoStep] = {}
         self._started: dict[int, float] = {}
@@ -92,8 +92,6 @@ class LiveView:
         self._update: UpdatePicture | None = None
         self._matrix: FleetMatrix | None = None
         self._spinner = Spinner("dots")
-        self._live = Live(self, console=console, refresh_per_second=8, transient=False)
-        self._live.start()
 
     def show(self, event: Event) -> None:
         """Take it into the picture."""
@@ -115,32 +113,31 @@ class LiveView:
             case _:
                 self._lines.extend(lines_of(event))
 
-    def close(self) -> None:
-        """Leave the last picture on the screen."""
-        self._live.stop()
-
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw it."""
-        yield Text("nedura demo", style="bold")
+        yield self._look.text("nedura demo", "banner_title", bold=True)
         yield self._table(min(options.max_width, 100))
         if self._update is not None:
             self._update.reserved = 3 + len(STEPS) + sum(map(len, self._facts.values()))
             yield Text("")
             yield self._update
         elif self._running and self._lines:
-            lines = Group(
-                *(Text(line, overflow="ellipsis", no_wrap="://" not in line) for line in self._lines)
-            )
+            lines = Group(*(self._line(line) for line in self._lines))
             yield Panel(
-                lines, border_style="dim", title=Text(self._steps[self._running].title), title_align="left"
+                lines,
+                box=self._look.box,
+                border_style=self._look.style("banner_border"),
+                title=self._look.text(self._steps[self._running].title, "banner_dim"),
+                title_align="left",
             )
         if self._last is not None and self._matrix is not None:
             yield Text("")
             yield matrix_table(self._look, self._matrix, options.max_width)
             yield Text("")
         if self._last is not None:
-            style = "bold green" if self._last.ok else "bold red"
-            yield Text(self._last.copy_terminal.strip(), style=style)
+            key = "ui_ok" if self._last.ok else "ui_error"
+            for line in self._last.copy_terminal.strip().split("\n"):
+                yield self._look.text(line, key, bold=True)
 
     def _table(self, width: int) -> Table:
         table = Table.grid(padding=(0, 1))
@@ -151,24 +148,50 @@ class LiveView:
         for number, title in enumerate(STEPS, 1):
             step = self._steps.get(number)
             table.add_row(
-                self._mark(step), Text(title, style="" if step else "dim"), self._time(number, step)
+                self._mark(step),
+                self._look.text(title, "banner_text" if step else "banner_dim"),
+                self._time(number, step),
             )
             for fact in self._facts.get(number, ()):
-                table.add_row("", Text(fact, style="dim"), "")
+                table.add_row("", self._look.text(fact, "banner_dim"), "")
         return table
 
     def _mark(self, step: DemoStep | None) -> Spinner | Text:
         if step is None:
-            return Text("·", style="dim")
+            return self._look.text("·", "banner_dim")
         if step.state == "started":
-            return self._spinner
-        return Text("✓", style="green") if step.state == "done" else Text("✗", style="red")
+            return self._spinner if self._look.terminal.unicode else self._look.text(">", "ui_accent")
+        return self._look.text("✓", "ui_ok") if step.state == "done" else self._look.text("✗", "ui_error")
 
     def _time(self, number: int, step: DemoStep | None) -> Text:
         if step is None:
             return Text("")
         seconds = step.seconds if step.state != "started" else time.monotonic() - self._started[number]
-        return Text(f"{seconds:.1f} s", style="dim")
+        return self._look.text(f"{seconds:.1f} s", "banner_dim")
+
+    def _line(self, line: str) -> Text:
+        """A line of the running step; an address is never cut."""
+        text = self._look.text(line)
+        text.no_wrap, text.overflow = "://" not in line, "ellipsis" if self._look.terminal.unicode else "crop"
+        return text
+
+
+class LiveView:
+    """The picture, redrawn."""
+
+    def __init__(self, look: Look, console: Console) -> None:
+        self._picture = Picture(look)
+        self._live = Live(self._picture, console=console, refresh_per_second=8, vertical_overflow="crop")
+        self._live.start()
+
+    def show(self, event: Event) -> None:
+        """Take it into the picture."""
+        self._picture.show(event)
+
+    def close(self) -> None:
+        """Leave the last picture on the screen."""
+        self._live.vertical_overflow = "visible"
+        self._live.stop()
 
 
 def choose(output: Output) -> View:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pexpect
 import pyte
@@ -56,6 +57,20 @@ class Screen:
             for line in self._screen.history.top
         ]
         return "\n".join([*above, *self.lines])
+
+    @property
+    def rows(self) -> int:
+        """Its height."""
+        return int(self._screen.lines)
+
+    @property
+    def columns(self) -> int:
+        """Its width."""
+        return int(self._screen.columns)
+
+    def cell(self, row: int, column: int) -> Any:
+        """One character with its colours."""
+        return self._screen.buffer[row][column]
 
     @property
     def column(self) -> int:

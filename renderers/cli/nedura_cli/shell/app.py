@@ -251,7 +251,12 @@ class Shell:
         self.buffer.append_to_history()
         self.buffer.reset()
         self.say(f"{self.session.look.skin.branding.prompt_symbol} {text}", "banner_dim")
-        self.start(self.session.run(parse(text), self))
+        self.start(self._command(text))
+
+    async def _command(self, text: str) -> None:
+        """A line, and what it changed in the status bar."""
+        await self.session.run(parse(text), self)
+        await self._read_facts()
 
     def interrupt(self) -> None:
         """Ctrl-C: the innermost thing that can be stopped."""
