@@ -117,6 +117,8 @@ class _Collector:
     foreign: list[Foreign] = attrs.field(factory=list)
     gone: list[Runtime] = attrs.field(factory=list)
     probes: list[Probe] = attrs.field(factory=list)
+    unit_homes: dict[int, str] = attrs.field(factory=dict)
+    _ledger_homes: dict[int, str] | None = None
 
     @property
     def homes(self) -> tuple[Path, ...]:
@@ -292,8 +294,12 @@ class _Collector:
     def _home_of(
         self, pid: int, environ: Mapping[str, str] | None, verdict: Classification
     ) -> HomeKey | None:
-        """The home a process of ours really runs on: its profile flag under the root of its live environment's home."""
-        named = home_from_environ(environ, self.product)
+        """The home a process of ours really runs on.
+
+        Its live environment says it, else its unit's definition, else the ledger's row of this very incarnation; its own profile
+        flag picks the profile under that home's root.
+        """
+        named = home_from_environ(environ, self.product) or self.unit_homes.get(pid) or self._registered(pid)
         if named is None:
             return None
         if verdict.profile is None:
@@ -301,6 +307,12 @@ class _Collector:
         base = Path(named)
         root = base.parent.parent if base.parent.name == "profiles" else base
         return home_key(root if verdict.profile == "default" else root / "profiles" / verdict.profile)
+
+    def _registered(self, pid: int) -> str | None:
+        if self._ledger_homes is None:
+            live = SpawnLedger(self.root, self.processes).live()
+            self._ledger_homes = {entry.pid: entry.home for entry in live if entry.home}
+        return self._ledger_homes.get(pid)
 
     def _served_by_member(self, home: Path, kind: RuntimeKind) -> bool:
         """Whether the home's one gateway is known already: a second process there is its launcher or about to be refused."""
@@ -337,6 +349,14 @@ class _Collector:
                 detail={"host": clean(entry.host), "port": entry.port, "argv": list(entry.argv)},
             )
         self.probes.append(Probe(what="spawn ledger", count=len(entries)))
+
+    def note_unit_homes(self, services: Sequence[ServiceInfo]) -> None:
+        """What definitions say about the home of each process, for those whose environment cannot be read."""
+        name = self.product.env("HOME")
+        for service in services:
+            if home := service.environment.get(name):
+                pids = (*service.pids, *((service.main_pid,) if service.main_pid else ()))
+                self.unit_homes.update(dict.fromkeys(pids, home))
 
     def judge_services(self, services: Sequence[ServiceInfo]) -> None:
         """Units and labels: each belongs to the member in its cgroup, or is named and left alone."""
@@ -439,6 +459,7 @@ async def collect(
         environ=os.environ if environ is None else environ,
         now=time.time(),
     )
+    collector.note_unit_homes(services)
     silent = await collector.ask_sockets(timeout)
     collector.read_files(silent)
     collector.read_ledger()

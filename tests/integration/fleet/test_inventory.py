@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import pytest
 from nedura.fleet import Fleet, ServiceInfo, collect, collect_now, judge, reconcile, verify_fleet
 from nedura.fleet.events import FleetMatrix
 from nedura.fleet.ledger import LedgerEntry, SpawnLedger
-from nedura.fleet.processes import ProcFs, system_processes
+from nedura.fleet.processes import ProcFs, PsutilProcesses, liveness, system_processes
 from nedura.installs import CodeIdentity, running_code
 from nedura.testing.clock import FakeClock
 from tests.kits.fleet import ROOT, child_environ, gateway, wait_for
@@ -126,15 +127,68 @@ def test_another_install_on_our_home_is_external(root: Path) -> None:
 
 
 def test_an_unreadable_home_is_left_alone_and_named(root: Path, tmp_path: Path) -> None:
-    class Blind(ProcFs):
-        def environ(self, pid: int) -> dict[str, str] | None:
-            return None
-
     with look_alike(tmp_path / "t", root) as process:
         fleet = collect_now(root, processes=Blind())
         (item,) = [item for item in fleet.foreign if item.pid == process.pid]
         assert item.reason == "home unreadable"
         assert not fleet.runtimes
+
+
+class Blind(ProcFs):
+    """Environments cannot be read."""
+
+    def environ(self, pid: int) -> dict[str, str] | None:
+        return None
+
+
+def test_the_definition_and_the_ledger_speak_for_an_unreadable_environment(
+    root: Path, tmp_path: Path
+) -> None:
+    with look_alike(tmp_path / "t", root) as process:
+        unit = ServiceInfo(
+            name="nedura-gateway.service",
+            main_pid=process.pid,
+            environment={"NEDURA_HOME": str(root)},
+            written_by_us=True,
+        )
+        (row,) = collect_now(root, processes=Blind(), services=[unit]).runtimes
+        assert (row.pid, row.unit, row.supervisor) == (process.pid, "nedura-gateway.service", "systemd")
+        stat = system_processes().stat(process.pid)
+        assert stat is not None
+        entry = LedgerEntry(pid=process.pid, start_time=stat.start_time, purpose="gateway", home=str(root))
+        SpawnLedger(root).register(entry)
+        assert [row.pid for row in collect_now(root, processes=Blind()).runtimes] == [process.pid]
+        SpawnLedger(root).path.write_text(json.dumps([{**attrs.asdict(entry), "start_time": 1}]))
+        assert collect_now(root, processes=Blind()).runtimes == (), "another incarnation's row proves nothing"
+
+
+def test_psutil_and_proc_agree() -> None:
+    """The table of other systems, asked on this one."""
+    mine, theirs = ProcFs(), PsutilProcesses()
+    pid = os.getpid()
+    assert theirs.argv(pid) == mine.argv(pid)
+    assert theirs.environ(pid) == mine.environ(pid)
+    assert theirs.uid(pid) == mine.uid(pid) == os.getuid()
+    stat = theirs.stat(pid)
+    assert stat is not None
+    assert stat.ppid == os.getppid()
+    assert not stat.dead
+    assert liveness(theirs, pid, stat.start_time) == "alive"
+    assert liveness(theirs, pid, (stat.start_time or 0) - 1000) == "another"
+    assert pid in theirs.pids()
+    assert pid in [found for found, _ in theirs.matching(re.compile(b"pytest"))]
+    child = subprocess.Popen([sys.executable, "-c", "pass"])
+    try:
+        wait_for(lambda: (found := mine.stat(child.pid)) is not None and found.dead)
+        zombie = theirs.stat(child.pid)
+        assert zombie is None or zombie.dead
+        assert theirs.argv(child.pid) in ((), None)
+    finally:
+        child.wait()
+    for table in (mine, theirs):
+        assert table.stat(2**22 - 1) is None
+        assert table.argv(2**22 - 1) is None
+        assert table.environ(2**22 - 1) is None
 
 
 def test_short_lived_commands_and_this_process_are_no_runtimes(root: Path, tmp_path: Path) -> None:
