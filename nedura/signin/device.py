@@ -45,6 +45,7 @@ LONGEST_LIFE: Final = 3600.0
 MARGIN: Final = 1.2  # a poll that comes milliseconds early costs a slow_down on a strict server (crush#3399)
 SLOW_DOWN: Final = 5.0  # RFC 8628 3.5: "for this and all subsequent requests"
 LONGEST_BACKOFF: Final = 60.0
+SENSELESS_LIMIT: Final = 3
 LEAD: Final = 1.0  # the last poll leaves so long before the end of a long-lived code, so that its answer can still be a token
 LEAD_FROM: Final = 120.0
 
@@ -134,6 +135,7 @@ class Verdict(Enum):
     DENIED = "denied"
     UNKNOWN_CODE = "unknown_code"
     REFUSED = "refused"
+    SENSELESS = "senseless"
     MALFORMED = "malformed"
 
 
@@ -144,6 +146,7 @@ class Step(Enum):
     AGAIN = "again"
     SLOWER = "slower"
     BACK_OFF = "back_off"
+    BACK_OFF_THRICE = "back_off_thrice"
     TIME_OUT = "time_out"
     FAIL = "fail"
     FAIL_OR_TIME_OUT = "fail_or_time_out"
@@ -155,6 +158,7 @@ TRANSITIONS: Final[Mapping[Verdict, Step]] = MappingProxyType(
         Verdict.PENDING: Step.AGAIN,
         Verdict.SLOW_DOWN: Step.SLOWER,
         Verdict.BLIP: Step.BACK_OFF,  # decision 6: never ends a login
+        Verdict.SENSELESS: Step.BACK_OFF_THRICE,  # a page of something in between; a server that stays so is told
         Verdict.EXPIRED: Step.TIME_OUT,
         Verdict.DENIED: Step.FAIL,
         Verdict.UNKNOWN_CODE: Step.FAIL_OR_TIME_OUT,  # an evicted code after its deadline, a refusal before (decision 7)
@@ -290,8 +294,10 @@ def judge(reply: Reply | Lost) -> Verdict:
         return Verdict.SLOW_DOWN if code == "slow_down" else Verdict.BLIP
     if isinstance(code, str) and code:
         return _CODES.get(code.strip().lower(), Verdict.REFUSED)
-    if 200 <= status < 300 and fields is not None:
-        token = fields.get("access_token")
+    if 200 <= status < 300:
+        token = (fields or {}).get("access_token")
+        if token is None:
+            return Verdict.SENSELESS
         return Verdict.GRANTED if isinstance(token, str) and token else Verdict.MALFORMED
     return Verdict.MALFORMED
 
@@ -303,10 +309,12 @@ class Pace:
     Attributes:
         interval: the server's interval, a ratchet that only grows.
         blips: troubles in a row.
+        senseless: successes without sense in a row.
     """
 
     interval: float
     blips: int = 0
+    senseless: int = 0
 
     @property
     def gap(self) -> float:
@@ -324,10 +332,8 @@ class Pace:
     def wait(self, reply: Reply | Lost, verdict: Verdict) -> float:
         """Seconds to wait after an answer; Retry-After is obeyed, and takes the place of doubling."""
         asked = reply.retry_after if isinstance(reply, Reply) else None
-        if verdict is Verdict.BLIP:
-            self.blips += 1
-        else:
-            self.blips = 0
+        trouble = verdict in (Verdict.BLIP, Verdict.SENSELESS)
+        self.blips = self.blips + 1 if trouble else 0
         if asked is not None:
             return max(asked, self.interval * MARGIN)
         return self.gap
@@ -360,7 +366,10 @@ def poll(code: DeviceCode, start: float) -> Generator[Wait | Ask, Woke | Reply |
         assert isinstance(reply, Reply | Lost)
         answered = answered or isinstance(reply, Reply)
         verdict = judge(reply)
-        trouble = verdict is Verdict.BLIP
+        trouble = verdict in (Verdict.BLIP, Verdict.SENSELESS)
+        pace.senseless = pace.senseless + 1 if verdict is Verdict.SENSELESS else 0
+        if pace.senseless >= SENSELESS_LIMIT:
+            verdict = Verdict.MALFORMED
         outcome = _outcome(reply, verdict, over=last or reply.now >= deadline, slept=slept, answered=answered)
         if outcome is not None:
             return outcome
@@ -380,7 +389,7 @@ def _outcome(
         case Step.FINISH:
             assert isinstance(reply, Reply)
             return Granted(fields=reply.fields or {})
-        case Step.AGAIN | Step.SLOWER | Step.BACK_OFF:
+        case Step.AGAIN | Step.SLOWER | Step.BACK_OFF | Step.BACK_OFF_THRICE:
             return timed_out if over else None
         case Step.TIME_OUT:
             return timed_out

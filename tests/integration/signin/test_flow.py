@@ -263,11 +263,17 @@ async def test_a_device_endpoint_that_does_not_work_is_named(
 async def test_a_token_answer_without_sense_ends_it_with_honest_words(
     world: World, body: Any, status: int
 ) -> None:
-    world.portal.plant(Fault(route="token.device", status=status, body=body))
+    world.portal.plant(Fault(route="token.device", status=status, body=body, times=3))
     failed = await world.last()
     assert isinstance(failed, Failed)
     assert failed.reason == "malformed"
     assert world.files() == {}
+
+
+@pytest.mark.parametrize("body", ["html", "array", "empty", "text"])
+async def test_one_page_of_something_in_between_loses_no_approval(world: World, body: Any) -> None:
+    world.portal.plant(Fault(route="token.device", status=200, body=body, times=2))
+    assert isinstance(await world.last(), Completed)
 
 
 async def test_a_token_without_the_right_is_refreshed_once_and_then_refused(world: World) -> None:

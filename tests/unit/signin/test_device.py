@@ -177,12 +177,28 @@ def test_an_unknown_code_is_a_refusal_before_the_deadline_and_a_timeout_at_it() 
 
 @pytest.mark.parametrize(
     "reply",
-    [Reply(now=0, status=200), Reply(now=0, status=200, fields={}), Reply(now=0, status=200, fields={"access_token": 5}),
-     Reply(now=0, status=404), Reply(now=0, status=403), Reply(now=0, status=400, fields={"error": 5}),
-     Reply(now=0, status=400, fields={"error": ""}), Reply(now=0, status=200, fields={"access_token": ""})],
+    [Reply(now=0, status=200, fields={"access_token": 5}), Reply(now=0, status=404), Reply(now=0, status=403),
+     Reply(now=0, status=400, fields={"error": 5}), Reply(now=0, status=400, fields={"error": ""}),
+     Reply(now=0, status=200, fields={"access_token": ""})],
 )  # fmt: skip
 def test_an_answer_without_sense_ends_it(reply: Reply) -> None:
     assert judge(reply) is Verdict.MALFORMED
+
+
+@pytest.mark.parametrize(
+    "reply", [Reply(now=0, status=200), Reply(now=0, status=200, fields={}), Reply(now=0, status=204)]
+)
+def test_a_success_without_sense_is_forgiven_twice_in_a_row(reply: Reply) -> None:
+    def senseless(now: float) -> Reply:
+        return attrs.evolve(reply, now=now)
+
+    assert judge(reply) is Verdict.SENSELESS
+    assert isinstance(
+        drive(code(), script(senseless, senseless, PENDING, senseless, senseless, TOKEN)).outcome, Granted
+    )
+    run = drive(code(), script(senseless))
+    assert run.outcome == Ended(reason="malformed", status=reply.status)
+    assert len(run.asked) == 3
 
 
 def test_after_a_suspend_the_server_decides() -> None:
