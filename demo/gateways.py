@@ -55,7 +55,7 @@ async def start_gateway(world: World, profile: str) -> None:
             start_new_session=True,
         )
     world.processes.append(process)
-    async with _deadline(20, f"the gateway of {profile} did not serve in 20 s"):
+    async with _deadline(90, f"the gateway of {profile} serves within 90 s"):
         while not _serving(world, profile, process.pid):
             if process.returncode is not None:
                 lines = log.read_text("utf-8", "replace").strip().splitlines() or ["it said nothing"]
@@ -134,7 +134,7 @@ async def open_turn(world: World, profile: str) -> Turn:
     writer.write(json.dumps({"text": f"until {turn.finish}", "chat": "demo"}).encode() + b"\n")
     await writer.drain()
     turn.task = asyncio.create_task(turn.read(reader, writer))
-    async with _deadline(10, f"the gateway of {profile} began to answer"):
+    async with _deadline(60, f"the gateway of {profile} began to answer"):
         await turn.begun.wait()
     hold(turn.words, f"the gateway of {profile} began to answer")
     return turn

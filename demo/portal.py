@@ -38,7 +38,7 @@ async def start_portal(world: World) -> PortalControl:
             stderr=file,
         )
     world.processes.append(process)
-    for _ in range(400):
+    for _ in range(1200):
         if ready.exists():
             world.portal_url = str(read_json(ready)["url"])
             return PortalControl(world.portal_url)

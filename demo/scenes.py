@@ -112,7 +112,7 @@ async def update(story: Story) -> str:
             story.turns[record["profile"]].end()
 
     started = asyncio.get_running_loop().time()
-    done = await world.command(world.launcher, "update", "--json", on_record=on_record, timeout=240)
+    done = await world.command(world.launcher, "update", "--json", on_record=on_record, timeout=600)
     finished = done.last("update_finished")
     hold(done.code == 0, f"the update exits 0, not {done.code}: {finished.get('stop_reason')} {done.stderr}")
     hold(
@@ -139,7 +139,7 @@ async def _turns(story: Story) -> None:
     """Every turn came to its own end before its gateway went."""
     for profile, turn in story.turns.items():
         if turn.task is not None:
-            await asyncio.wait_for(turn.task, 10)
+            await asyncio.wait_for(turn.task, 60)
         hold(turn.done and "done after" in turn.text, f"the turn of {profile} finished before the restart")
         story.world.fact(f"{profile}: its turn finished ({turn.text.rsplit('done after ', 1)[-1]})")
 
@@ -147,7 +147,7 @@ async def _turns(story: Story) -> None:
 async def second(story: Story) -> str:
     """Step 6: nothing left to do."""
     world = story.world
-    done = await world.command(world.launcher, "update", "--json", timeout=120)
+    done = await world.command(world.launcher, "update", "--json", timeout=300)
     check_second(world, done, story.pids, story.pointed)
     return "already up to date, nobody restarted"
 

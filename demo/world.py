@@ -109,7 +109,7 @@ class World:
         self,
         *argv: str | Path,
         show: bool = True,
-        timeout: float = 120.0,
+        timeout: float = 300.0,
         on_record: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> Finished:
         """Run a command with `--json` and pass its events on as they come.

@@ -16,7 +16,7 @@ from nedura_cli.art import art
 from nedura_cli.look import Look
 from nedura_cli.tables import cells
 
-__all__ = ["StatusFacts", "answer_box", "banner", "heading", "status_parts"]
+__all__ = ["StatusFacts", "answer_box", "answer_edges", "banner", "heading", "status_parts"]
 
 COMPACT: Final = 60
 """Columns under which the banner is one line."""
@@ -96,6 +96,21 @@ def answer_box(look: Look, text: str, width: int) -> RenderableType:
         box=look.box,
         width=min(width, 100),
     )
+
+
+def answer_edges(look: Look, width: int) -> tuple[str, str]:
+    """The upper and the lower edge of an answer that streams between them: its lines stay free of borders, so that they can be copied."""
+    width = min(width, 100)
+    label = f" {look.skin.branding.response_label.strip()} "
+    top = f"╭─{label}{'─' * max(0, width - 4 - cells(label))}─╮"
+    bottom = f"╰{'─' * (width - 2)}╯"
+    return _edge(look, top), _edge(look, bottom)
+
+
+def _edge(look: Look, line: str) -> str:
+    if look.terminal.unicode:
+        return line
+    return look.fit(line.translate(str.maketrans("╭╮╰╯─", "++++-")))
 
 
 def status_parts(look: Look, facts: StatusFacts, width: int) -> list[tuple[str, str]]:

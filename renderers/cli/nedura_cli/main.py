@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _VERSION = (["--version"], ["-V"])
+FIRST_LINES = {"update": "Checking this install ..."}
+"""Said before the command's modules are loaded, which takes half a second: a person sees a line at once."""
 EXIT_UNPINNED = 69
 """This process runs from a generation without its lease (generations.md 3)."""
 
@@ -31,6 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"nedura {__version__}\n")
         return 0
     _harden_streams()
+    if reason := _torn():
+        sys.stderr.write(f"nedura: {reason}\n")
+        return 1
     if reason := _unpinned():
         sys.stderr.write(f"nedura: {reason}; start it through its launcher.\n")
         return EXIT_UNPINNED
@@ -42,6 +47,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a pipe went away; nothing is left to say, and nobody to say it to
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+
+
+def _torn() -> str:
+    """A checkout that a killed update left half moved is mended first; the process then starts again on whole files."""
+    from nedura.whole import mend_own_tree
+
+    changed, reason = mend_own_tree()
+    if changed:
+        os.execv(sys.executable, sys.orig_argv)
+    return reason
+
+
+def _mend_first() -> int:
+    from nedura_cli.torn import mend_first
+
+    return mend_first()
 
 
 def _unpinned() -> str:
@@ -114,6 +135,8 @@ def _dispatch(argv: list[str]) -> int:
         _settle("shell", output)
         return _load("nedura_cli.shell.start:shell")(args, output)
     _settle(args.command, output)
+    if args.command in FIRST_LINES and output.interactive:
+        output.remark(FIRST_LINES[args.command])
     return _load(handler)(args, output)
 
 

@@ -30,7 +30,7 @@ from rich.text import Text
 
 from nedura.errors import NeduraError
 from nedura.signin import SignInState
-from nedura_cli.elements import StatusFacts, banner, status_parts
+from nedura_cli.elements import StatusFacts, answer_edges, banner, status_parts
 from nedura_cli.look import Look, harmless
 from nedura_cli.shell.complete import SlashCompleter
 from nedura_cli.shell.history import LineHistory
@@ -218,12 +218,14 @@ class Shell:
         look, session = self.session.look, self.session
         self.turn = turn = Turn(look, self.say, lambda line: self.say(line, "banner_dim"), self.redraw)
         self._answering = asyncio.current_task()
-        self.say(look.skin.branding.response_label.strip(), "response_border")
+        top, bottom = answer_edges(look, self._size()[0])
+        self.say(top, "response_border")
         try:
             whole = await turn.run(
                 session.stream, session.home, session.talk.asked(text), **session.route_options()
             )
             session.talk.answered(text, whole)
+            self.say(bottom, "response_border")
         except asyncio.CancelledError:
             turn.cut()
             self.say("Stopped.", "ui_warn")
