@@ -18,7 +18,7 @@ from nedura.update.snapshot_set import Source, expand
 from nedura.update.snapshot_take import copy_plain
 from nedura.update.sqlite import copy_database
 
-__all__ = ["blanked", "copy_state", "smallest"]
+__all__ = ["blanked", "blanked_config", "copy_state", "smallest"]
 
 NEVER: Final = ("auth.json", "guest_handoff.json", ".env", "gateway_state.json", "processes.json")
 """Credentials, and files by which a copy could be taken for a running member."""
@@ -76,7 +76,7 @@ def copy_state(home: Path, target: Path) -> list[str]:
         place = target / source.relative
         make_folder(place.parent)
         if source.relative == CONFIG_FILE:
-            write_bytes(place, _config(home))
+            write_bytes(place, blanked_config(home))
         elif source.database:
             os.close(
                 os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -88,7 +88,7 @@ def copy_state(home: Path, target: Path) -> list[str]:
     return copied
 
 
-def _config(home: Path) -> bytes:
+def blanked_config(home: Path) -> bytes:
     """The configuration without secrets; JSON is YAML too. One that this version cannot read is no reason to stop an update."""
     try:
         data = dict(read_config(home).data)

@@ -20,6 +20,7 @@ from nedura.update.events import Progress, Skipped, StepDone
 from nedura.update.failed import remember_failed
 from nedura.update.generations import read_manifest
 from nedura.update.probe import run_probe
+from nedura.update.rehearsal import run_rehearsal
 from nedura.update.run import Candidate, Run
 from nedura.wire import Event
 
@@ -70,12 +71,14 @@ async def _checks(run: Run, candidate: Candidate, paths: InstallPaths) -> AsyncG
     began = time.monotonic()
     count = await in_thread(import_closure, candidate, run.product, paths)
     yield StepDone(name="imports", detail=f"{count} modules, {time.monotonic() - began:.1f} s")
+    profiles = [(profile.name, profile.home) for profile in list_profiles(run.root_home)]
+    rehearsed = await in_thread(run_rehearsal, paths, candidate, profiles, stripped(candidate.folder))
+    yield StepDone(name="rehearsal", detail=rehearsed)
     if not run.options.probe:
         yield Skipped(name="probe", reason="--no-probe")
         return
     yield Progress(stage="validate", label="probe")
     began = time.monotonic()
-    profiles = [(profile.name, profile.home) for profile in list_profiles(run.root_home)]
     proof = await run_probe(paths, candidate, run.product, profiles)
     yield StepDone(name="probe", detail=f"{proof}, {time.monotonic() - began:.1f} s")
 
