@@ -382,7 +382,8 @@ def _settle(job: CheckoutJob, state: _State) -> None:
         stash.drop(job.git, parked)
         state.tell(StepDone(name="local_changes_stash", detail=f"discarded: {parked.commit}"))
         return
-    baseline = _imports(job)
+    code = any(path.endswith(".py") for path in parked.paths)
+    baseline = _imports(job) if code else ""
     restored = stash.restore(job.git, parked)
     if restored.conflicts:
         shown = ", ".join(clean(path, 60) for path in restored.conflicts[:5])
@@ -390,7 +391,7 @@ def _settle(job: CheckoutJob, state: _State) -> None:
             *_stay_parked(job, parked, f"{len(restored.conflicts)} files conflict with the new code: {shown}")
         )
         return
-    broken = restored.unsafe or (not baseline and _imports(job))
+    broken = restored.unsafe or (_imports(job) if code and not baseline else "")
     if broken:
         if restored.paths:
             stash.undo_restore(job.git, restored)
