@@ -51,13 +51,21 @@ async def pick_first(runtimes: Sequence[Runtime], parts: RestartParts) -> Runtim
     return None
 
 
+_WHY: Final = {
+    "another home": "belongs to another home",
+    "home unreadable": "runs on a home that could not be read",
+    "another install": "belongs to another install on this home",
+    "another product": "belongs to another product",
+    "another user": "belongs to another user",
+}
+
+
 def left_alone(foreign: Sequence[Foreign]) -> tuple[LeftAlone, ...]:
     """What a collection found and nobody restarts, as events."""
     return tuple(
-        LeftAlone(name=one.name, what=one.what, reason=f"belongs to {one.reason}" if one.home else one.reason,
-                  home=str(one.home or ""))
+        LeftAlone(name=one.name, what=one.what, reason=_WHY[one.reason], home=str(one.home or ""))
         for one in foreign
-    )  # fmt: skip
+    )
 
 
 def _real(parts: RestartParts | None) -> RestartParts:

@@ -35,6 +35,10 @@ def check_owner(home: Path, place: ServicePlace) -> None:
     """
     try:
         owner = home.stat().st_uid
+    except FileNotFoundError:
+        raise RefusedError(
+            f"There is no home at {clean(str(home), 200)}.", advice="Run: nedura install"
+        ) from None
     except OSError as error:
         raise RefusedError(f"{clean(str(home), 200)} cannot be used: {error.strerror}.") from error
     if owner != place.account.uid:

@@ -148,6 +148,7 @@ class SystemdManager:
             FleetError: the manager refuses.
             StoreError: the definition cannot be written.
         """
+        await self._systemctl.state(name)  # a manager that does not answer gets no file
         make_folder(self.folder, 0o755)
         write_bytes(self.folder / name, content, 0o644)
         await self._must("daemon-reload", timeout=_RELOAD_SECONDS)

@@ -1,6 +1,6 @@
 """The service verbs: install, uninstall, start, stop, status, list, migrate-legacy. Async generators of events, like everything else.
 
-Restart is the roll of `nedura.fleet.roll` on the members of the chosen homes; a service that is installed and down is started.
+Restart is the roll of `nedura.fleet.rolling` on the members of the chosen homes; a service that is installed and down is started.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class Systemctl:
         """
         ran = await self.call("show", *units, f"--property={','.join(PROPERTIES)}", timeout=SHOW_SECONDS)
         if ran.status != 0:
-            raise RestartError(f"The {self.scope} manager refuses: {ran.err or ran.status}.", check="manager")
+            raise RestartError(_refusal(self.scope, ran), check="manager")
         return tuple(parse_show(ran.out))
 
     async def state(self, unit: str) -> UnitState:
@@ -137,6 +137,14 @@ class Systemctl:
             if len(words) >= 4 and words[1] == unit:
                 return f"{words[2]} {words[3]}"
         return ""
+
+
+def _refusal(scope: Scope, ran: Ran) -> str:
+    """Why a manager gave no state, in words; the usual reason is that there is none."""
+    absent = ("Failed to connect to bus", "has not been booted with systemd", "Connection refused")
+    if any(text in ran.err for text in absent):
+        return f"There is no systemd {scope} manager here."
+    return f"The systemd {scope} manager refuses: {ran.err or f'exit code {ran.status}'}."
 
 
 async def run_bounded(argv: Sequence[str], environment: Mapping[str, str], timeout: float) -> Ran:

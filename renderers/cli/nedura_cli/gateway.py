@@ -36,6 +36,8 @@ async def _show(stream: AsyncGenerator[Any, None], output: Output) -> list[Event
 def _run(stream: AsyncGenerator[Any, None], output: Output) -> int:
     """Show a verb's events. A note instead of a change means that something is left to do: exit 1."""
     seen = asyncio.run(_show(stream, output))
+    if not seen:
+        output.line("Nothing to do: no gateway of this home runs or is installed.")
     return 1 if seen and all(event.kind == "service_note" for event in seen) else 0
 
 
