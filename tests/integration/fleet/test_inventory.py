@@ -250,6 +250,17 @@ def test_a_unit_belongs_to_the_member_in_its_cgroup(root: Path) -> None:
         assert row.aliases == ("hermes-gateway.service",)
 
 
+def test_a_foreign_process_is_known_by_its_unit(root: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    with gateway(other) as foreign:
+        unit = ServiceInfo(name="nedura-gateway-1a2b3c4d.service", main_pid=foreign.pid, pids=(foreign.pid,))
+        found = [item for item in collect_now(root, services=[unit]).foreign if item.pid == foreign.pid]
+        assert [(item.name, item.what, item.reason, item.home) for item in found] == [
+            ("nedura-gateway-1a2b3c4d.service", "systemd unit", "another home", other)
+        ]
+
+
 def test_a_unit_of_another_product_is_named_and_left_alone(root: Path, tmp_path: Path) -> None:
     """`hermes-gateway.service` of the other product: its process is no entry of ours, whatever HOME it has."""
     process = subprocess.Popen(
