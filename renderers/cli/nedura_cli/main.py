@@ -59,12 +59,6 @@ def _torn() -> str:
     return reason
 
 
-def _mend_first() -> int:
-    from nedura_cli.torn import mend_first
-
-    return mend_first()
-
-
 def _unpinned() -> str:
     from nedura.pinned import pinned
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -90,7 +88,6 @@ def test_an_old_process_that_imports_from_the_moved_tree_is_stopped_and_finished
         receipt = here.latest()
         assert (receipt["update_id"], receipt["outcome"]) == ("cafe" * 8, "success")
         assert here.state("default")["code_sha"] == new
-        assert os.path.samefile(sys.executable, sys.executable)
 
 
 @pytest.mark.timeout(120)
@@ -110,7 +107,6 @@ def test_a_torn_checkout_is_put_back_at_the_next_launch() -> None:
         )
         done = here.command("fleet", "status")
         assert done.returncode == 0, done.stderr
-        assert "interrupted update" in done.stderr
         assert here.head == old
         assert "9.9.9" not in (here.tree / "nedura/_version.py").read_text()
         assert not (here.tree / ".git/nedura-update-pull").exists()
