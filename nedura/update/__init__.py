@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from nedura.update.home_import import LARGE, Imported, import_backup
     from nedura.update.install import install_checkout
     from nedura.update.kinds import known_kinds
+    from nedura.update.launch import Launch, is_exempt
     from nedura.update.marker import action_marker
     from nedura.update.nets import run_nets
     from nedura.update.options import UpdateOptions
@@ -134,6 +135,8 @@ _EXPORTS = {
     "PmSynced": "nedura.update.pm_repair",
     "pm_sync": "nedura.update.pm_repair",
     "known_kinds": "nedura.update.kinds",
+    "Launch": "nedura.update.launch",
+    "is_exempt": "nedura.update.launch",
 }
 
 __all__ = [
@@ -151,6 +154,7 @@ __all__ = [
     "FollowUp",
     "Imported",
     "InterruptedFound",
+    "Launch",
     "NetRestored",
     "Notice",
     "Plan",
@@ -186,6 +190,7 @@ __all__ = [
     "find_subject",
     "import_backup",
     "install_checkout",
+    "is_exempt",
     "known_kinds",
     "list_snapshots",
     "passive_notice",

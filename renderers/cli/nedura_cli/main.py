@@ -147,7 +147,7 @@ def _set_up_logging(args: argparse.Namespace) -> None:
 
 def _settle(command: str | None, output: Output) -> None:
     """Finish what an earlier update left, or say that it is owed; never under a supervisor or for a machine (decision 49)."""
-    from nedura.update.launch import Launch, is_exempt
+    from nedura.update import Launch, is_exempt
 
     if is_exempt(command, as_json=output.as_json) or os.environ.get("NEDURA_SUPERVISED_CHILD"):
         return
