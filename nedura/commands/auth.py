@@ -80,6 +80,7 @@ def _add_auth(commands: argparse._SubParsersAction[Any]) -> None:
         return parser
 
     _flow_flags(verb("upgrade", "sign in to the Nous Portal with your account"))
+    _json(verb("free-tier", "start without an account, where the free tier is switched on"))
     status = verb("status", "say who is signed in")
     _provider(status)
     _json(status)

@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -24,6 +24,7 @@ from nedura.product import NEDURA, Product
 from nedura.signin.accounts import AccountStore
 from nedura.signin.handoff import drain
 from nedura.signin.identity import Entry
+from nedura.signin.reconcile import reconcile
 from nedura.signin.refresh import ClientFactory, Outcome, Refresh, refresh_account
 from nedura.text import clean
 
@@ -86,14 +87,12 @@ class Keepalive:
         """Drain this profile once a minute; it costs one look at a missing file where nothing is pending."""
         while True:
             await self._wait(TICK_SECONDS)
+            common: dict[str, Any] = {
+                "product": self.product, "environ": self.environ, "clock": self.clock, "client_factory": self.client_factory,
+            }  # fmt: skip
             try:
-                await drain(
-                    self.home,
-                    product=self.product,
-                    environ=self.environ,
-                    clock=self.clock,
-                    client_factory=self.client_factory,
-                )
+                await reconcile(self.home, **common)  # a free tier follows its root into an account
+                await drain(self.home, **common)
             except Exception:  # the worker's border: it must outlive whatever one tick meets
                 log.exception("hand-off tick failed")
 

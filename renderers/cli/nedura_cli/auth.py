@@ -10,6 +10,8 @@ import attrs
 
 from nedura.homes import process_home
 from nedura.signin import (
+    Challenge,
+    FreeTier,
     auth_status,
     has_scope,
     list_logins,
@@ -23,7 +25,7 @@ from nedura_cli.login import log_in, options_of
 from nedura_cli.output import Output
 from nedura_cli.sign_in_view import exit_code, show_sign_in
 
-__all__ = ["add", "list", "logout", "status", "step_up", "upgrade"]
+__all__ = ["add", "free_tier", "list", "logout", "status", "step_up", "upgrade"]
 
 
 def upgrade(args: argparse.Namespace, output: Output) -> int:
@@ -70,6 +72,17 @@ def step_up(args: argparse.Namespace, output: Output) -> int:
     output.record({"kind": "step_up", "scope": args.scope, "granted": granted})
     output.line(f"{args.scope} was granted." if granted else f"The service did not grant {args.scope}.")
     return 0 if granted else 1
+
+
+def free_tier(args: argparse.Namespace, output: Output) -> int:
+    """Make or renew an identity without an account: exit 0 when there is one to work with."""
+
+    def show(check: Challenge) -> None:
+        output.remark(f"{check.message or 'A short check in the browser is needed.'} Open: {check.url}")
+
+    state = asyncio.run(FreeTier(home=process_home(), show=show).provision(force=True))
+    output.event(state)
+    return 0 if state.ready else 1
 
 
 def status(args: argparse.Namespace, output: Output) -> int:
