@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from nedura.signin.handoff_record import HandoffStore
 from nedura.signin.handoff_rules import Record
 
 __all__ = ["Decide", "GroupCommit"]
+
+GATHER_SECONDS: Final = 0.002
+"""How long a write waits for company: answers that come together are then written together."""
 
 Decide: TypeAlias = Callable[[tuple[Record, ...]], tuple[Record, ...]]
 """What a write does to the records; it may be asked only once, under the lock."""
@@ -37,6 +40,7 @@ class GroupCommit:
         self._waiting.append((decide, written))
         async with self._turn:
             if not written.done():
+                await asyncio.sleep(GATHER_SECONDS)
                 await self._flush()
         await written
 
