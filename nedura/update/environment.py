@@ -24,7 +24,16 @@ from nedura.text import clean, redact
 from nedura.update.bounded import run_bounded
 from nedura.update.interpreter import Interpreter, inspect
 
-__all__ = ["EnvironmentRequest", "dropped_variables", "ensure_environment", "environment_hash", "is_complete"]
+__all__ = [
+    "EnvironmentRequest",
+    "discard",
+    "dropped_variables",
+    "ensure_environment",
+    "environment_hash",
+    "is_complete",
+    "sync_filesystem",
+    "verify_environment",
+]
 
 COMPLETE: Final = "complete"
 _STEERING: Final = re.compile(r"^(PIP_|UV_|PYTHON|CONDA_|VIRTUAL_ENV$|PIPENV_|POETRY_|LD_|DYLD_)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -211,3 +212,26 @@ def test_a_managed_install_runs_on_its_own_packages(tmp_path: Path) -> None:
     assert "/envs/" in out[1]
     record = json.loads((tmp_path / "home/installs" / done.install_id / "install.json").read_text())
     assert record["environment"] == "managed"
+
+
+@pytest.mark.system
+def test_a_real_uv_installs_copies_and_checks_hashes(shop: Workshop) -> None:
+    """Copies, never links into its cache: a file of one environment must not be a file of all (generations.md 3)."""
+    beside = Path(sys.executable).with_name("uv")
+    place = beside if beside.is_file() else shutil.which("uv")
+    if place is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("uv is missing")
+        pytest.skip("uv is not installed")
+    environ = {**os.environ, "PATH": f"{Path(place).parent}:{os.environ['PATH']}"}
+    digest = sha256(good(shop))
+    built = shop.build(shop.lock(lock_line("alpha", "1.0", digest)), environ)
+    assert built["tool"] == "uv"
+    assert shop.python(built, "import alpha; print(alpha.VERSION)") == "1.0\n"
+    file = Path(built["site_packages"]) / "alpha/__init__.py"
+    assert (file.stat().st_nlink, file.stat().st_mode & 0o777) == (1, 0o444)
+    wheel(shop.wheels, "beta", "1.0", {"beta.py": "x = 1\n"})
+    with pytest.raises(
+        UpdateError, match="does not match its hash|cannot be installed|could not be installed"
+    ):
+        shop.build(shop.lock(lock_line("beta", "1.0", digest)), environ)
