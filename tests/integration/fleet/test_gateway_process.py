@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -213,3 +214,25 @@ def test_explain_speaks_exact_json(tmp_path: Path) -> None:
     assert dead["gateway_run"] is False
     own = json.loads(cli(tmp_path, "fleet", "explain", "--json", str(os.getpid())).stdout)
     assert own["gateway_run"] is False
+
+
+def test_killed_at_any_instant_the_next_start_works(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    for delay in (0.05, 0.15, 0.25, 0.35, 0.5):
+        with gateway(home, ready=False, environ={"NEDURA_GATEWAY_MAX_STARTS": "100"}) as daemon:
+            time.sleep(delay)
+            daemon.process.kill()
+            daemon.wait()
+    with gateway(home, environ={"NEDURA_GATEWAY_MAX_STARTS": "100"}) as daemon:
+        assert daemon.chat("0.1")[-1] == {"done": True}
+
+
+def test_of_five_starts_at_once_one_wins(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    environ = {"NEDURA_GATEWAY_MAX_STARTS": "100"}
+    with ExitStack() as stack:
+        daemons = [stack.enter_context(gateway(home, ready=False, environ=environ)) for _ in range(5)]
+        wait_for(lambda: sum(daemon.process.poll() is None for daemon in daemons) == 1, 40, "four refusals")
+        (winner,) = [daemon for daemon in daemons if daemon.process.poll() is None]
+        assert winner.wait_running()["pid"] == winner.pid
+        assert {daemon.process.poll() for daemon in daemons} == {None, 1}

@@ -26,7 +26,7 @@ from nedura.fleet import (
     write_marker,
 )
 from nedura.fleet.claim import read_pid_record
-from nedura.fleet.statefile import read_state
+from nedura.fleet.statefile import StateWriter, read_state
 from nedura.fleet.watchdog import LoopWatch, ShutdownWatch
 from tests.kits.fleet import wait_async
 
@@ -382,3 +382,33 @@ async def test_without_a_socket_the_member_serves_on_and_files_tell_of_it(home: 
         )
         assert lock_holder(home).pid == os.getpid()
         assert member.active_turns == 0
+
+
+def test_a_disk_that_refuses_is_told_once_and_written_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "later"
+    writer = StateWriter(folder / "gateway_state.json", lambda: {"pid": 1})
+    writer.start()
+    for _ in range(3):
+        writer.touch()
+        time.sleep(0.15)
+    assert len([record for record in caplog.records if "later" in record.message]) == 1
+    folder.mkdir()
+    writer.touch()
+    assert writer.stop()
+    assert json.loads((folder / "gateway_state.json").read_text()) == {"pid": 1}
+
+
+def test_an_unchanged_state_is_stamped_again(tmp_path: Path) -> None:
+    moments: list[float] = []
+
+    def stamp() -> dict[str, float]:
+        moments.append(time.monotonic())
+        return {"at": moments[-1]}
+
+    writer = StateWriter(tmp_path / "s.json", stamp, rewrite_every=0.1)
+    writer.start()
+    time.sleep(0.6)
+    writer.stop()
+    assert len(moments) >= 3
