@@ -37,7 +37,7 @@ def check_owner(home: Path, place: ServicePlace) -> None:
         owner = home.stat().st_uid
     except FileNotFoundError:
         raise RefusedError(
-            f"There is no home at {clean(str(home), 200)}.", advice="Run: nedura install"
+            f"There is no home at {clean(str(home), 200)}.", advice="Run: nedura install --source DIR"
         ) from None
     except OSError as error:
         raise RefusedError(f"{clean(str(home), 200)} cannot be used: {error.strerror}.") from error

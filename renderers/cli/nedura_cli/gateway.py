@@ -12,7 +12,7 @@ from nedura.fleet import MemberFailed, collect, left_alone, list_services, resta
 from nedura.fleet import gateway_services as services_of
 from nedura.homes import process_home, root_home
 from nedura.wire import Event
-from nedura_cli.fleet import expected_identity, survey
+from nedura_cli.fleet import expected_identity, gateways, own_gateway, survey
 from nedura_cli.output import Output
 
 __all__ = ["install", "list_all", "migrate_legacy", "restart", "start", "status", "stop", "uninstall"]
@@ -93,6 +93,7 @@ async def _restart(args: argparse.Namespace, output: Output) -> int:
 def status(args: argparse.Namespace, output: Output) -> int:
     """`nedura gateway status`: exit 0 always; looking is not failing."""
     asyncio.run(_show(services_of(process_home()).status(scope=_scope(args)), output))
+    output.event(own_gateway(deep=args.deep))
     if args.deep:
         output.event(survey())
     return 0
@@ -102,7 +103,7 @@ def list_all(args: argparse.Namespace, output: Output) -> int:
     """`nedura gateway list`."""
     del args
     asyncio.run(_show(services_of(process_home()).listing(), output))
-    output.event(survey())
+    output.event(gateways())
     return 0
 
 
