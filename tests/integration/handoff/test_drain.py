@@ -326,3 +326,15 @@ async def test_it_moves_apps_and_touches_nothing_else(world: World) -> None:
     await world.drain()
     assert {path: path.read_bytes() for path in before} == before
     assert [entry.route for entry in world.portal.log] == ["anon.claim"]
+
+
+@pytest.mark.parametrize("body", ["html", "empty", "text", "array", "deep", "huge", "gzip_bomb"])
+@pytest.mark.parametrize("status", [200, 404, 500])
+async def test_senseless_answers_are_tried_again(world: World, body: str, status: int) -> None:
+    world.guest("gmail")
+    world.sign_in()
+    world.portal.plant(Fault(route="anon.claim", status=status, body=body, text="claimed"))  # type: ignore[arg-type]
+    (first,) = await world.drain()
+    assert (first.state, first.retrying) == ("pending", True)
+    world.clock.advance(60)
+    assert [result.state for result in await world.drain()] == ["claimed"]

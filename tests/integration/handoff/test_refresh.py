@@ -297,3 +297,44 @@ async def test_a_dead_chain_gives_way_to_another_login_of_the_same_account(world
     assert (await world.refresh()).outcome is Outcome.ROTATED
     assert (await world.refresh("b")).outcome in (Outcome.ADOPTED, Outcome.ROTATED)
     assert world.portal.store.reuse == 0
+
+
+SENSELESS = ("html", "empty", "text", "array", "deep", "huge", "gzip_bomb")
+
+
+@pytest.mark.parametrize("body", SENSELESS)
+@pytest.mark.parametrize("status", [200, 400, 500])
+async def test_senseless_answers_end_nothing_and_send_nothing_twice(
+    world: World, body: str, status: int
+) -> None:
+    before = world.sign_in()
+    world.clock.advance(850)
+    world.portal.plant(Fault(route="token.refresh", status=status, body=body, text="x"))  # type: ignore[arg-type]
+    result = await world.refresh()
+    assert result.outcome in (Outcome.LATER, Outcome.LOST)
+    assert result.usable
+    entry = world.store().read().entry
+    assert entry is not None
+    assert entry["access_token"] == before["access_token"]
+    await world.refresh()
+    assert world.portal.store.reuse == 0
+    # Only an answer that can have been a success counts as one that spent the token.
+    assert (result.outcome is Outcome.LOST) == (status == 200 or body in ("huge", "gzip_bomb"))
+
+
+async def test_secrets_are_in_the_stores_and_nowhere_else(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    world.guest("gmail")
+    world.sign_in()
+    world.portal.plant(Fault(route="anon.claim", drop=True))
+    results = [await world.drain(), await world.refresh(force=True)]
+    stores = {"auth.json", "nous_auth.json", "guest_handoff.json"}
+    for secret in world.portal.store.mint.issued:
+        assert secret not in repr(results)
+        assert secret not in caplog.text
+        for path in world.root.rglob("*"):
+            assert path.is_dir() or path.name in stores or secret not in path.read_text(), path
+    for path in world.root.rglob("*"):
+        assert path.stat().st_mode & 0o077 == 0, path
