@@ -29,8 +29,8 @@ def _complaint(folder: Path, info: os.stat_result, me: int, child: os.stat_resul
         return f"{name} belongs to user {info.st_uid}"
     if not info.st_mode & 0o022:
         return ""
-    if info.st_mode & stat.S_ISVTX and child is not None and child.st_uid == me:
-        return ""  # sticky: nobody else can rename or remove our folder in it
+    if info.st_mode & stat.S_ISVTX and child is not None and child.st_uid in (0, me):
+        return ""  # sticky: nobody else can rename or remove what lies in it
     return f"{name} can be written by other users"
 
 

@@ -231,7 +231,5 @@ def test_a_real_uv_installs_copies_and_checks_hashes(shop: Workshop) -> None:
     file = Path(built["site_packages"]) / "alpha/__init__.py"
     assert (file.stat().st_nlink, file.stat().st_mode & 0o777) == (1, 0o444)
     wheel(shop.wheels, "beta", "1.0", {"beta.py": "x = 1\n"})
-    with pytest.raises(
-        UpdateError, match="does not match its hash|cannot be installed|could not be installed"
-    ):
+    with pytest.raises(UpdateError, match=r"hash|installed"):
         shop.build(shop.lock(lock_line("beta", "1.0", digest)), environ)
