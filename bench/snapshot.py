@@ -30,6 +30,7 @@ WRITER = """
 import random, sqlite3, sys, time
 paths = sys.argv[1:]
 dbs = [sqlite3.connect(p, isolation_level=None, timeout=10) for p in paths]
+for db in dbs: db.execute('PRAGMA synchronous=NORMAL')
 print('go', flush=True)
 r = random.Random(1)
 while True:
@@ -40,6 +41,7 @@ while True:
         db.execute('UPDATE account SET money = money + ? WHERE id = ?', (n, b))
         db.execute('INSERT INTO log(body) VALUES (?)', ('x' * r.randrange(50, 800),))
         db.execute('COMMIT')
+    time.sleep(0.001)
 """
 
 

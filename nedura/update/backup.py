@@ -24,7 +24,7 @@ from nedura.locks import locked
 from nedura.records import fsync_folder, make_folder
 from nedura.text import clean
 from nedura.update.backup_walk import Found, walk_home
-from nedura.update.durable import fsync_file, remove_tree
+from nedura.update.durable import fsync_file, own_folder, remove_tree
 from nedura.update.events import Progress
 from nedura.update.events_snapshot import BackupFailed, BackupTaken
 from nedura.update.snapshot import in_thread
@@ -118,9 +118,8 @@ def write_backup(
         StoreError: nothing was made, and nothing older was touched.
     """
     stop, state = stop or threading.Event(), state or _Writing()
-    folder = make_folder(root / BACKUPS) if target is None else target.parent
+    folder = own_folder(root / BACKUPS) if target is None else target.parent
     if target is None:
-        os.chmod(folder, 0o700)
         target = _free_name(folder, label, now)
     elif target.exists():
         raise StoreError(f"{clean(str(target), 300)} exists already.", advice="Name another file.")

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from nedura.errors import StoreError, UnsafePath
-from nedura.records import fsync_folder
+from nedura.records import fsync_folder, make_folder
 from nedura.text import clean
 
-__all__ = ["fsync_file", "remove_tree", "start_writing", "sync_files"]
+__all__ = ["fsync_file", "own_folder", "remove_tree", "start_writing", "sync_files"]
 
 _SYNC_FILE_RANGE_WRITE: Final = 2
 
@@ -58,6 +58,22 @@ def sync_files(folder: Path) -> None:
         for path in files:
             fsync_file(path)
         fsync_folder(parent)
+
+
+def own_folder(folder: Path) -> Path:
+    """A private folder of ours at this very place, made when missing: never through a link, never another user's.
+
+    Raises:
+        UnsafePath: something else is in its place.
+        StoreError: it cannot be made.
+    """
+    make_folder(folder)
+    if folder.is_symlink():
+        raise UnsafePath(f"{clean(str(folder), 300)} is a link.", advice="Move it away.")
+    if folder.lstat().st_uid != os.geteuid():
+        raise UnsafePath(f"{clean(str(folder), 300)} belongs to another user.", advice="Move it away.")
+    os.chmod(folder, 0o700)
+    return folder
 
 
 def remove_tree(folder: Path) -> bool:

@@ -81,6 +81,7 @@ async def take_snapshots(
     clock: Clock | None = None,
     at_once: int = AT_ONCE,
     busy_limit: float = BUSY_LIMIT,
+    progress_every: float = PROGRESS_EVERY,
 ) -> AsyncGenerator[SnapshotEvent, None]:
     """Snapshot every profile into its own `state-snapshots/` and tell about each.
 
@@ -96,20 +97,21 @@ async def take_snapshots(
         clock: time.
         at_once: profiles at once.
         busy_limit: seconds that a locked database is waited for.
+        progress_every: seconds between two `Progress` of a profile.
     """
     clock = SystemClock() if clock is None else clock
     homes = {os.path.realpath(home): (name, home) for name, home in reversed(profiles)}
     chosen = [homes[key] for key in dict.fromkeys(os.path.realpath(home) for _, home in profiles)]
     yield SnapshotsStarted(profiles=tuple(name for name, _ in chosen), label=label)
     now = clock.time()
-    jobs = [_job(name, home, label, keep, cap, now, busy_limit) for name, home in chosen]
+    jobs = [_job(name, home, label, keep, cap, now, busy_limit, progress_every) for name, home in chosen]
     async with aclosing(stream(jobs, limit=at_once)) as events:
         async for event in events:
             yield event  # noqa: ASYNC119 - the fan-in is what owns the tasks, and it is closed with us
 
 
 def _job(
-    name: str, home: Path, label: str, keep: int, cap: int | None, now: float, busy_limit: float
+    name: str, home: Path, label: str, keep: int, cap: int | None, now: float, busy_limit: float, every: float
 ) -> Job[SnapshotEvent]:
     async def run(report: Report[SnapshotEvent]) -> None:
         taking = Taking()
@@ -139,7 +141,7 @@ def _job(
                 )
 
         try:
-            taken = await in_thread(work, tick)
+            taken = await in_thread(work, tick, every)
         except StoreError as error:
             report(SnapshotFailed(profile=name, reason=error.diagnostics()))
         except OSError as error:  # border: one home's file system must not end the snapshots of the others

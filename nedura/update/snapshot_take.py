@@ -21,7 +21,7 @@ from nedura.errors import StoreError
 from nedura.locks import locked
 from nedura.records import fsync_folder, make_folder, write_json
 from nedura.text import clean
-from nedura.update.durable import remove_tree, start_writing, sync_files
+from nedura.update.durable import own_folder, remove_tree, start_writing, sync_files
 from nedura.update.snapshot_manifest import (
     FOLDER,
     MANIFEST,
@@ -124,8 +124,7 @@ def take_snapshot(
         StoreError: no snapshot could be made; nothing older was touched.
     """
     stop = threading.Event() if stop is None else stop
-    root = make_folder(home / FOLDER)
-    os.chmod(root, 0o700)
+    root = own_folder(home / FOLDER)
     with locked(home / BACKUP_LOCK, LOCK_WAIT, "backup"):
         _sweep(root)
         sources = list(expand(home))
@@ -336,6 +335,9 @@ def _publish(stage: Path, manifest: Manifest, keep: int) -> Taken:
     fsync_folder(root)
     pruned = []
     for name in prunable(existing, manifest, keep):
-        remove_tree(root / name)
+        try:
+            remove_tree(root / name)
+        except StoreError:  # what cannot go stays; the new one is whole
+            continue
         pruned.append(name)
     return Taken(manifest=manifest, folder=root / manifest.id, pruned=tuple(pruned))

@@ -311,7 +311,7 @@ async def test_a_large_copy_shows_progress(tmp_path: Path) -> None:
         file.truncate(20 * 1024 * 1024)
     with closing(sqlite3.connect(home / "state.db", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        events = await collect([("default", home)], busy_limit=2.2)
+        events = await collect([("default", home)], busy_limit=3.0, progress_every=0.1)
     progress = [event for event in events if isinstance(event, Progress)]
     assert progress
     assert progress[0].label == "default: state.db"
@@ -408,3 +408,63 @@ def test_a_fault_at_any_fsync_leaves_the_older_snapshot(tmp_path: Path, fault: s
     again = take_snapshot("default", home, label="pre-update", keep=1, now=2_000_000_000)
     assert again is not None
     assert os.listdir(home / "state-snapshots") == [again.manifest.id], "what the killed run left is swept"
+
+
+@pytest.mark.parametrize("name", ["with blank", "hö-mé-家", "a#b?c%20d&e", "x" * 120, "quote'\"s"])
+async def test_any_home_name_works(tmp_path: Path, name: str) -> None:
+    home = tmp_path / name
+    make_database(home / "state.db")
+    event = taken(await collect([("default", home)]))["default"]
+    check_copy(home / "state-snapshots" / event.snapshot_id / "state.db")
+    assert event.incomplete == ()
+
+
+def plant(kind: str, path: Path, victim: Path) -> None:
+    match kind:
+        case "symlink":
+            path.symlink_to(victim)
+        case "hardlink":
+            os.link(victim, path)
+        case "fifo":
+            os.mkfifo(path)
+        case _:
+            path.mkdir()
+            (path / "inside").write_text("x")
+
+
+@pytest.mark.parametrize("kind", ["symlink", "hardlink", "fifo", "dir"])
+async def test_what_is_planted_at_the_lock_is_not_followed(tmp_path: Path, kind: str) -> None:
+    home = tmp_path / "h"
+    make_database(home / "state.db")
+    (tmp_path / "victim").write_text("precious")
+    plant(kind, home / ".backup.lock", tmp_path / "victim")
+    started = time.monotonic()
+    (event,) = [e for e in await collect([("default", home)]) if isinstance(e, SnapshotFailed)]
+    assert time.monotonic() - started < 2
+    assert ".backup.lock" in event.reason
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
+@pytest.mark.parametrize("kind", ["symlink", "fifo"])
+async def test_what_is_planted_at_the_folder_is_not_followed(tmp_path: Path, kind: str) -> None:
+    home, elsewhere = tmp_path / "h", tmp_path / "elsewhere"
+    make_database(home / "state.db")
+    elsewhere.mkdir(mode=0o755)
+    plant(kind, home / "state-snapshots", elsewhere)
+    (event,) = [e for e in await collect([("default", home)]) if isinstance(e, SnapshotFailed)]
+    assert "state-snapshots" in event.reason
+    assert os.listdir(elsewhere) == []
+    assert elsewhere.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_planted_link_among_the_old_ones_is_not_followed(tmp_path: Path) -> None:
+    home = tmp_path / "h"
+    make_database(home / "state.db")
+    old = take_snapshot("default", home, label="pre-update", keep=1, now=1_000_000_000)
+    assert old is not None
+    precious = tmp_path / "precious"
+    os.rename(old.folder, precious)
+    old.folder.symlink_to(precious)
+    new = take_snapshot("default", home, label="pre-update", keep=1, now=1_000_000_100)
+    assert new is not None
+    assert (precious / "state.db").exists()
