@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import signal
+import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
@@ -54,9 +56,24 @@ def show_sign_in(make: MakeStates, output: Output, *, browser: bool = True, qr: 
         KeyboardInterrupt: Ctrl-C a second time.
     """
     try:
+        if output.interactive and sys.stdin.isatty():
+            return asyncio.run(_on_screen(make, output, browser, qr))
         return asyncio.run(_show(make, output, browser, qr))
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
+
+
+async def _on_screen(make: MakeStates, output: Output, browser: bool, qr: bool) -> SignInState:
+    """With a person at the terminal: the same lines, and below them what is left of the time and the keys."""
+    from nedura_cli.login_screen import LoginScreen
+    from nedura_cli.look import find_look
+
+    def announce(code: Code) -> list[str]:
+        return [*code_lines(code, qr=qr), *_open(code, browser)]
+
+    last = await LoginScreen(make, find_look(output.stdout), announce).run()
+    assert last is not None
+    return last
 
 
 async def _show(make: MakeStates, output: Output, browser: bool, qr: bool) -> SignInState:
@@ -80,37 +97,37 @@ def _one(state: SignInState, output: Output, browser: bool, qr: bool) -> None:
     if not isinstance(state, Code) or output.as_json:
         output.event(state)
         return
-    output.line("To sign in, open this page:")
-    output.line()
-    output.line(f"  {state.link}")
-    output.line()
-    output.line(f"and check that it shows this code:  {state.code}")
-    if state.page and state.page != state.link:
-        output.line(f"On another device: open {state.page} and type the code.")
-    output.line()
-    if qr:
-        _qr(state.link, output)
-    output.line(state.copy_terminal)
-    _open(state, output, browser)
+    for line in [*code_lines(state, qr=qr), *_open(state, browser)]:
+        output.line(line)
 
 
-def _open(state: Code, output: Output, browser: bool) -> None:
+def code_lines(code: Code, *, qr: bool = False) -> list[str]:
+    """Link and code as plain lines that nobody wraps."""
+    lines = [
+        "To sign in, open this page:",
+        "",
+        f"  {code.link}",
+        "",
+        f"and check that it shows this code:  {code.code}",
+    ]
+    if code.page and code.page != code.link:
+        lines.append(f"On another device: open {code.page} and type the code.")
+    return [*lines, "", *(_qr(code.link) if qr else []), code.copy_terminal]
+
+
+def _open(state: Code, browser: bool) -> list[str]:
     reason = why_not(os.environ)
     if browser and not reason and open_page(state.link):
-        output.line("The page is opening in your browser.")
-    elif browser and reason:
-        output.line(f"No browser is opened here: {reason}.")
+        return ["The page is opening in your browser."]
+    return [f"No browser is opened here: {reason}."] if browser and reason else []
 
 
-def _qr(link: str, output: Output) -> None:
-    import io
-
+def _qr(link: str) -> list[str]:
     import segno
 
     drawn = io.StringIO()
     segno.make(link, error="l").terminal(drawn, compact=True, border=1)
-    for line in drawn.getvalue().splitlines():
-        output.line(f"  {line}")
+    return [f"  {line}" for line in drawn.getvalue().splitlines()]
 
 
 def exit_code(state: SignInState) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, Final
 
@@ -30,6 +29,7 @@ from rich.text import Text
 
 from nedura.errors import NeduraError
 from nedura.signin import SignInState
+from nedura_cli.above import drawn, print_above
 from nedura_cli.elements import StatusFacts, answer_edges, banner, status_parts
 from nedura_cli.look import Look, harmless
 from nedura_cli.shell.complete import SlashCompleter
@@ -130,9 +130,7 @@ class Shell:
         head, *rest = self.panel.lines(columns, rows - 4)
         fit = self.session.look.fit
         shown: StyleAndTextTuples = [("class:panel.head", fit(head))]
-        shown += [
-            ("class:panel.hint" if line is rest[-1] else "class:panel", "\n" + fit(line)) for line in rest
-        ]
+        shown += [("class:panel.hint", "\n" + fit(line)) for line in rest]
         return shown
 
     def _tail(self) -> StyleAndTextTuples:
@@ -161,24 +159,7 @@ class Shell:
 
     def show(self, what: RenderableType, *, wrap: bool = True) -> None:
         """Print something above the prompt."""
-        stream = io.StringIO()
-        columns, _ = self._size()
-        console = self.session.look.console(stream, width=columns)
-        console.print(what, soft_wrap=not wrap)
-        self._above(stream.getvalue())
-
-    def _above(self, text: str) -> None:
-        """Write above the prompt without leaving raw mode: keys that are typed meanwhile are not lost."""
-        app = self.app
-        if not app.is_running:
-            app.output.write_raw(text)
-            app.output.flush()
-            return
-        app.renderer.erase(leave_alternate_screen=False)
-        app.output.write_raw(text.replace("\n", "\r\n"))
-        app.output.flush()
-        app.renderer.request_absolute_cursor_position()
-        app._redraw()
+        print_above(self.app, drawn(self.app, self.session.look, what, wrap=wrap))
 
     def relook(self, look: Look) -> None:
         """Draw everything in another skin from now on."""

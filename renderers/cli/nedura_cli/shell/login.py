@@ -15,7 +15,7 @@ from nedura_cli.shell.clipboard import copy
 
 __all__ = ["LoginPanel", "qr_lines", "settled_model"]
 
-HINTS: Final = "Enter opens a browser · c copies the link · r shows a QR code · Esc cancels"
+HINTS: Final = ("Enter opens a browser", "c copies the link", "r shows a QR code", "Esc cancels")
 
 States = AsyncGenerator[SignInState, None]
 
@@ -35,6 +35,22 @@ def _plain(text: str) -> list[str]:
     return [line for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines() if line.strip()]
 
 
+def _hints(width: int) -> list[str]:
+    """The keys in as few lines as the width allows."""
+    lines = [""]
+    for part in HINTS:
+        longer = f"{lines[-1]} · {part}" if lines[-1] else part
+        if len(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(part)
+    return lines
+
+
+def _four_lines(code: Code) -> list[str]:
+    return ["Open this page and check that it shows the code:", code.link, code.code, code.copy_terminal]
+
+
 class LoginPanel:
     """One running sign-in.
 
@@ -43,6 +59,7 @@ class LoginPanel:
         say: prints a line above the prompt.
         changed: called when the panel should be drawn again.
         write: sends an escape sequence to the terminal.
+        announce: the lines for a code; default link and code in four lines.
         now: seconds.
     """
 
@@ -52,12 +69,15 @@ class LoginPanel:
         say: Callable[[str], None],
         changed: Callable[[], None],
         write: Callable[[str], None],
+        *,
+        announce: Callable[[Code], list[str]] | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._make = make
         self._say = say
         self._changed = changed
         self._write = write
+        self._announce = announce or _four_lines
         self._now = now
         self._code: Code | None = None
         self._deadline = 0.0
@@ -81,8 +101,10 @@ class LoginPanel:
 
     def _take(self, state: SignInState) -> None:
         if isinstance(state, Code):
-            self._code, self._deadline = state, self._now() + state.expires_in
-            self.show_code()
+            self._deadline = self._now() + state.expires_in
+            for line in self._announce(state):  # before the panel shows its keys: they act on what was said
+                self._say(line)
+            self._code = state
         elif state.terminal:
             for line in state.copy_terminal.split("\n"):
                 self._say(line)
@@ -94,10 +116,8 @@ class LoginPanel:
         """Link and code as plain lines that nobody wraps; also for whoever asks again while it runs."""
         if self._code is None:
             return
-        self._say("Open this page and check that it shows the code:")
-        self._say(self._code.link)
-        self._say(self._code.code)
-        self._say(self._code.copy_terminal)
+        for line in self._announce(self._code):
+            self._say(line)
 
     def lines(self, width: int, height: int) -> list[str]:
         """The panel as it is now."""
@@ -107,7 +127,7 @@ class LoginPanel:
         head = f"Signing in: code {self._code.code}, {left // 60}:{left % 60:02d} left"
         drawn = qr_lines(self._code.link, width, height - 3) if self._qr else []
         note = self._note or ("The QR code does not fit this terminal." if self._qr and not drawn else "")
-        return [head, *drawn, *([note] if note else []), HINTS]
+        return [head, *drawn, *([note] if note else []), *_hints(width)]
 
     def key(self, name: str) -> None:
         """A key while nothing is typed: `enter`, `c`, `r` or `escape`."""
