@@ -53,12 +53,14 @@ class Op:
         profile: whose.
         account: e-mail for a sign-in.
         force: for a refresh.
+        device: a sign-in through the whole device login, else the save alone.
     """
 
     name: str
     profile: str
     account: str = ""
     force: bool = False
+    device: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -112,6 +114,8 @@ def steps(seed: int, *, kills: bool = True) -> Iterator[Step]:
 
 def _step(rng: random.Random, ops: tuple[Op, ...], kills: bool, **fixed: Any) -> Step:
     traced = kills and len(ops) == 1
+    if len(ops) == 1 and ops[0].name == "sign_in" and rng.random() < 0.4:
+        ops = (attrs.evolve(ops[0], device=True),)
     kill = None
     if traced and rng.random() < 0.35:
         kill = Kill(call=rng.choice(("fsync", "rename")), number=rng.choice((1, 1, 2, 2, 3, 4, 5, 6, 7, 9)))

@@ -114,6 +114,7 @@ class Soak:
         self.clock.now += step.advance
         self.skew = self.skew if step.skew is None else step.skew
         self.portal.knobs.cohort_carried = step.cohort
+        self.portal.knobs.auto_approve = step.ops[0].account if step.ops[0].device else ""
         self.portal.faults.clear()
         if step.fault is not None:
             self.portal.plant(Fault(**step.fault))
@@ -154,6 +155,7 @@ class Soak:
             now=self.clock.now + self.skew,
             answer=answer,
             force=op.force,
+            device=op.device,
             bug=self.bug,
         )
         return request, target
@@ -167,6 +169,8 @@ class Soak:
         return op, process, ours, target
 
     def _answer(self, op: Op) -> tuple[dict[str, Any], tuple[str, str]]:
+        if op.device:
+            return {}, ("account", self.portal.store.account(op.account).sub)
         if op.name == "sign_in":
             family = self.portal.login(op.account)
             return token_set(self.portal, family, self.url), ("account", family.account.sub)
