@@ -338,3 +338,21 @@ async def test_secrets_are_in_the_stores_and_nowhere_else(
             assert path.is_dir() or path.name in stores or secret not in path.read_text(), path
     for path in world.root.rglob("*"):
         assert path.stat().st_mode & 0o077 == 0, path
+
+
+async def test_restored_older_stores_never_send_a_spent_token(world: World) -> None:
+    """threats.md 6: a snapshot holds the token of its day; the family must survive its return (#15099)."""
+    world.sign_in()
+    old = (world.home() / "auth.json").read_bytes()
+    old_shared = world.store().shared_path.read_bytes()
+    world.clock.advance(850)
+    assert (await world.refresh()).outcome is Outcome.ROTATED
+    (world.home() / "auth.json").write_bytes(old)
+    assert (await world.refresh()).outcome in (Outcome.ADOPTED, Outcome.FRESH)
+    newest = pair(world)
+    (world.home() / "auth.json").write_bytes(old)
+    world.store().shared_path.write_bytes(old_shared)
+    await world.refresh(force=True)
+    assert world.portal.store.reuse == 0
+    assert not world.portal.store.families[0].revoked
+    assert world.portal.store.families[0].current == newest[1]
