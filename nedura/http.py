@@ -12,13 +12,11 @@ import json as _json
 import logging
 import os
 import platform
-import re
 import ssl
 import time
 import zlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
@@ -27,6 +25,8 @@ import httpx
 
 from nedura._version import __version__
 from nedura.errors import ConfigError, PortalError, Unreachable, UntrustedServer
+from nedura.proxies import matches_host, proxies_from
+from nedura.retry import parse_retry_after
 from nedura.text import Secret, clean, redact
 from nedura.trust import Trust, resolve_trust
 from nedura.urls import is_loopback, origin_of
@@ -37,8 +37,6 @@ __all__ = [
     "Client",
     "Trust",
     "open_client",
-    "parse_retry_after",
-    "proxies_from",
     "resolve_trust",
     "user_agent",
 ]
@@ -96,24 +94,6 @@ class Answer:
         """The answer's own error code, cleaned; empty when it has none."""
         code = self.fields.get("error")
         return clean(code, 80) if isinstance(code, str) else ""
-
-
-def parse_retry_after(value: str, now: float) -> float | None:
-    """Seconds of a Retry-After header: plain ASCII digits or an HTTP date in the future (RFC 9110 10.2.3); None for the rest.
-
-    Args:
-        value: the header's value.
-        now: unix seconds.
-    """
-    value = value.strip()
-    if re.fullmatch(r"[0-9]{1,12}", value):
-        seconds = float(value)
-    else:
-        try:
-            seconds = parsedate_to_datetime(value).timestamp() - now
-        except (ValueError, TypeError, OverflowError, IndexError):
-            return None
-    return seconds if 0 < seconds < 1e10 else None
 
 
 def user_agent(product: str = "nedura", surface: str = "") -> str:
@@ -443,22 +423,6 @@ def _decode(data: bytes) -> Json:
         return None
 
 
-def proxies_from(environ: Mapping[str, str]) -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """Proxies of the environment: scheme -> proxy URL, and the hosts that go without.
-
-    Lower case wins over upper case; HTTP_PROXY in capitals is ignored under CGI, where a request could set it.
-    """
-    found: dict[str, str] = {}
-    for scheme in ("http", "https", "all"):
-        value = environ.get(f"{scheme}_proxy", "").strip()
-        if not value and not (scheme == "http" and "REQUEST_METHOD" in environ):
-            value = environ.get(f"{scheme.upper()}_PROXY", "").strip()
-        if value:
-            found[scheme] = value if "://" in value else f"http://{value}"
-    without = environ.get("no_proxy", "") or environ.get("NO_PROXY", "")
-    return found, tuple(host.strip().lower() for host in without.split(",") if host.strip())
-
-
 class _Router(httpx.AsyncBaseTransport):
     """Picks the direct or the proxy transport by the host of each request."""
 
@@ -470,7 +434,7 @@ class _Router(httpx.AsyncBaseTransport):
 
     def _proxy(self, url: httpx.URL) -> str:
         host = url.host.lower()
-        if is_loopback(host) or any(_matches(host, url.port, entry) for entry in self._without):
+        if is_loopback(host) or any(matches_host(host, url.port, entry) for entry in self._without):
             return ""
         return self._proxies.get(url.scheme) or self._proxies.get("all", "")
 
@@ -488,14 +452,6 @@ class _Router(httpx.AsyncBaseTransport):
     async def aclose(self) -> None:
         for transport in self._open.values():
             await transport.aclose()
-
-
-def _matches(host: str, port: int | None, entry: str) -> bool:
-    name, _, named_port = entry.partition(":") if entry.count(":") == 1 else (entry, "", "")
-    if named_port and named_port != str(port or 443):
-        return False
-    name = name.removeprefix("*").removeprefix(".")
-    return entry == "*" or host == name or (bool(name) and host.endswith(f".{name}"))
 
 
 def _prepared(trust: Trust) -> ssl.SSLContext:

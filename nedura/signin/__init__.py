@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from nedura._lazy import attach
 
 if TYPE_CHECKING:
-    from nedura.signin.accounts import AccountStore, AuthState, Saved, Transaction
+    from nedura.signin.accounts import AccountStore, Transaction
+    from nedura.signin.adoption import Reconciled, reconcile
     from nedura.signin.attempt import LoginOptions, Parts
+    from nedura.signin.auth_state import AuthState, Saved
     from nedura.signin.browser import open_page, why_not
     from nedura.signin.desk import Desk, Ticket
     from nedura.signin.flow import login_nous, run_sign_in, sign_in
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from nedura.signin.longpoll import wait_for_handoff
     from nedura.signin.models import CatalogueRow, Recommendation, recommended_nous_default_model
     from nedura.signin.picker import ModelChoice, list_models, set_default_model
-    from nedura.signin.reconcile import Reconciled, reconcile
     from nedura.signin.refresh import Outcome, Refresh, refresh_account
     from nedura.signin.rights import BILLING_SCOPE, has_scope, step_up_options, tools_options
     from nedura.signin.settle import Settled, settle_after_upgrade
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 _EXPORTS = {
     "AccountStore": "accounts",
     "AlreadySignedIn": "states",
-    "AuthState": "accounts",
+    "AuthState": "auth_state",
     "AuthStatus": "status",
     "BILLING_SCOPE": "rights",
     "Cancelled": "states",
@@ -63,10 +64,10 @@ _EXPORTS = {
     "Outcome": "refresh",
     "Parts": "attempt",
     "Recommendation": "models",
-    "Reconciled": "reconcile",
+    "Reconciled": "adoption",
     "Refresh": "refresh",
     "SIGN_IN_STATES": "states",
-    "Saved": "accounts",
+    "Saved": "auth_state",
     "Settled": "settle",
     "SignInState": "states",
     "SignedOut": "logins",
@@ -87,7 +88,7 @@ _EXPORTS = {
     "offer_shared": "importing",
     "open_page": "browser",
     "recommended_nous_default_model": "models",
-    "reconcile": "reconcile",
+    "reconcile": "adoption",
     "refresh_account": "refresh",
     "run_sign_in": "flow",
     "set_default_model": "picker",

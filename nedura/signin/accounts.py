@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import logging
 import os
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
-
-import attrs
 
 from nedura.errors import RecordCorrupt, RecordMissing, StoreError
 from nedura.homes import profile_name, root_home
 from nedura.locks import locked
 from nedura.product import NEDURA, Product
 from nedura.records import make_folder, parse_json, read_bytes, write_json
+from nedura.signin.auth_state import AuthState, Saved
 from nedura.signin.authfile import (
     check_document,
     differs,
@@ -31,19 +29,17 @@ from nedura.signin.authfile import (
     with_entry,
     without_entry,
 )
-from nedura.signin.identity import Entry, Kind, auth_error, identity_key, is_guest, kind_of, quarantined
+from nedura.signin.identity import Entry, auth_error, identity_key, is_guest, quarantined
 from nedura.signin.renewal import stamped
 from nedura.signin.shared import SharedWrite, after_drop, after_sign_out, after_write, held_of, newest_for
-from nedura.signin.tokens import email_of, fingerprint, subject_of
+from nedura.signin.store_files import MAX_STORE, read_store, set_aside, tighten
+from nedura.signin.tokens import fingerprint, subject_of
 from nedura.text import clean
 
 __all__ = ["AccountStore", "AuthState", "NoteReplacement", "Saved", "Transaction"]
 
 LOCK_TIMEOUT: Final = 15.0
 """Seconds that a lock is waited for."""
-
-MAX_STORE: Final = 4 * 1024 * 1024
-"""Largest store in bytes."""
 
 log = logging.getLogger("nedura.signin")
 
@@ -60,89 +56,6 @@ def _note(home: Path, *, old: Entry | None, new: Entry, now: float) -> None:
     from nedura.signin.handoff_record import note_replacement
 
     note_replacement(home, old=old, new=new, now=now)
-
-
-@attrs.frozen(kw_only=True)
-class AuthState:
-    """One look at the stores.
-
-    Attributes:
-        home: the profile's home.
-        document: its auth.json.
-        entry: the Nous entry in force: its own, else the root profile's.
-        source: the auth.json that the entry was read from.
-        shared: the shared store's document, None when there is none or it makes no sense.
-        damaged: the auth.json is there but makes no sense; a writer puts it aside first.
-        shared_damaged: the shared store is there but makes no sense; a sign-in puts it aside first.
-        shared_problem: why the shared store could not be used; empty when it could.
-    """
-
-    home: Path
-    document: Mapping[str, Any] = attrs.field(factory=empty_document, repr=False)
-    entry: Entry | None = attrs.field(default=None, repr=False)
-    source: Path
-    shared: Entry | None = attrs.field(default=None, repr=False)
-    damaged: bool = False
-    shared_damaged: bool = False
-    shared_problem: str = ""
-
-    @property
-    def inherited(self) -> bool:
-        """Whether the entry is the root profile's."""
-        return self.entry is not None and self.source.parent != self.home
-
-    @property
-    def subject(self) -> str:
-        """The account's `sub`; empty for anything but an account."""
-        return "" if is_guest(self.entry) else subject_of((self.entry or {}).get("access_token"))
-
-    @property
-    def email(self) -> str:
-        """The account's address as its token says; may be empty."""
-        return "" if is_guest(self.entry) else email_of((self.entry or {}).get("access_token"))
-
-    @property
-    def held(self) -> Entry | None:
-        """The identity that the root holds."""
-        return held_of(self.shared)
-
-    @property
-    def newest(self) -> Entry | None:
-        """The newest token set of this account in the shared store; None when it holds none."""
-        return newest_for(self.shared, self.subject)
-
-    def kind(self, now: float) -> Kind:
-        """What the entry in force is."""
-        return kind_of(self.entry, now)
-
-
-@attrs.frozen(kw_only=True)
-class Saved:
-    """What a write did.
-
-    Attributes:
-        changed: whether the profile's store was written.
-        set_aside: where a damaged store was put; None when it was sound.
-        shared_problem: why the shared store was not written; empty when nothing failed.
-    """
-
-    changed: bool = True
-    set_aside: Path | None = None
-    shared_problem: str = ""
-
-
-def _read(path: Path) -> Mapping[str, Any] | None:
-    """The decoded store, None when there is none.
-
-    Raises:
-        RecordUnreadable, UnsafePath: never taken for an empty store (#75206).
-        RecordCorrupt: its bytes make no sense.
-    """
-    try:
-        data = read_bytes(path, MAX_STORE)
-    except RecordMissing:
-        return None
-    return check_document(parse_json(data, clean(path.name)), clean(path.name))
 
 
 class AccountStore:
@@ -201,13 +114,13 @@ class AccountStore:
         """
         damaged = False
         try:
-            document = _read(self.path) or empty_document()
+            document = read_store(self.path) or empty_document()
         except RecordCorrupt:
             document, damaged = empty_document(), True
         entry, source = entry_of(document), self.path
         if entry is None and not damaged and self.home != self.root:
             try:
-                inherited = entry_of(_read(self.root_path) or {})
+                inherited = entry_of(read_store(self.root_path) or {})
             except RecordCorrupt:
                 inherited = None
             if inherited is not None:
@@ -243,7 +156,7 @@ class AccountStore:
         others = {self.root_path, *(self.root / "profiles").glob("*/auth.json")} - {self.path}
         for path in others:
             try:
-                other = entry_of(_read(path) or {})
+                other = entry_of(read_store(path) or {})
             except StoreError:
                 return True
             if other is not None and identity_key(other) == key:
@@ -262,7 +175,7 @@ class AccountStore:
         """
         timeout = self.lock_timeout if timeout is None else timeout
         make_folder(self.home)
-        _tighten(self.home)
+        tighten(self.home)
         make_folder(self.shared_folder)
         with ExitStack() as stack:
             name = clean(profile_name(self.home, self.root), 80)
@@ -477,7 +390,7 @@ class Transaction:
         store, document = self._store, self.state.document
         path = store.path
         if at_source and self.state.inherited:
-            path, document = store.root_path, _read(store.root_path) or empty_document()
+            path, document = store.root_path, read_store(store.root_path) or empty_document()
         aside = self._set_aside() if path == store.path else None
         write_json(path, with_entry(document, entry, now, activate=activate, label=label, priority=priority))
         return aside
@@ -504,40 +417,3 @@ class Transaction:
 
     def _refresh(self) -> None:
         self.state = self._store.read()
-
-
-def set_aside(path: Path) -> Path:
-    """Move a damaged store to the next free `<name>.corrupt[.N]`, private; its bytes are never lost, also on a full disk.
-
-    Raises:
-        StoreError: it could not be moved; nothing may be written over it then.
-    """
-    for number in range(1000):
-        target = path.with_name(f"{path.name}.corrupt" + (f".{number}" if number else ""))
-        if os.path.lexists(target):
-            continue
-        try:
-            if stat.S_ISREG(os.lstat(path).st_mode):
-                os.chmod(path, 0o600)
-            os.rename(path, target)
-        except OSError as error:
-            raise StoreError(
-                f"{clean(path)} is damaged and cannot be put aside: {error.strerror}.",
-                advice="Move it away by hand.",
-            ) from error
-        log.warning("%s was damaged and is kept as %s", clean(path), clean(target.name))
-        return target
-    raise StoreError(
-        f"{clean(path)} is damaged and there are too many copies beside it.", advice="Move them away."
-    )
-
-
-def _tighten(home: Path) -> None:
-    """A home that holds credentials is for its owner alone; a folder that is somebody's user folder or a checkout stays."""
-    try:
-        info = os.stat(home)
-        shared = home == Path(home.anchor) or home == Path.home() or (home / ".git").exists()
-        if info.st_uid == os.geteuid() and info.st_mode & 0o077 and not shared:
-            os.chmod(home, 0o700)
-    except OSError as error:
-        log.warning("%s cannot be made private: %s", clean(home), error.strerror)

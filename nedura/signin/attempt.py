@@ -5,25 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
-from contextlib import AbstractAsyncContextManager, ExitStack, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 
 from nedura.clock import Clock, iso
-from nedura.errors import NeduraError, PortalError, StoreError
+from nedura.errors import NeduraError, PortalError
 from nedura.homes import current_home
 from nedura.product import Product
-from nedura.signin.accounts import AccountStore, AuthState, Saved
+from nedura.signin.accounts import AccountStore
 from nedura.signin.addresses import same_portal
-from nedura.signin.background import Gate, in_thread
+from nedura.signin.auth_state import AuthState, Saved
 from nedura.signin.device import Ask, DeviceCode, Ended, Granted, Lost, Outcome, Reply, Wait, Woke, poll
 from nedura.signin.failures import failure_of, state_of_end
 from nedura.signin.handoff import drain, handoff_lines, wire_status
 from nedura.signin.identity import Kind, account_entry
 from nedura.signin.portal import PortalClient, as_reply, choose_inference, choose_portal
 from nedura.signin.refresh import ClientFactory
+from nedura.signin.saving import SAVE_SECONDS, SLICE, Saving
 from nedura.signin.settle import Settled, settle_after_upgrade
 from nedura.signin.states import (
     AlreadySignedIn,
@@ -39,14 +40,10 @@ from nedura.trust import Trust, resolve_trust
 
 __all__ = ["Attempt", "LoginOptions", "Parts"]
 
-SLICE: Final = 0.05
-"""Seconds between two looks at `cancelled`."""
-
 LAZY_SLICE: Final = 1.0
 SUSPENDED_BY: Final = 5.0
 """How far the wall clock must run ahead of the monotonic one to mean that the machine slept."""
 
-SAVE_SECONDS: Final = 40.0
 DRAIN_SECONDS: Final = 20.0
 SETTLE_SECONDS: Final = 30.0
 
@@ -401,50 +398,19 @@ class Attempt:
         return await self._watched(redeem())
 
     async def _save(self, entry: Mapping[str, Any]) -> Saved:
-        """Save under scope, locks and guard, in a thread; the last cancel check is under all of them."""
+        """Save under scope, locks and guard; a save that was called off is a cancel."""
         self._check()
-        gate = Gate()
-        guard = self.persist_guard() if self.persist_guard is not None else None
-        if guard is not None and hasattr(guard, "__aenter__"):
-            async with guard as allowed:
-                return await self._saving(gate, lambda: self._write(entry, gate, nullcontext(allowed)))
-        return await self._saving(gate, lambda: self._write(entry, gate, guard or nullcontext(True)))
-
-    def _write(self, entry: Mapping[str, Any], gate: Gate, guard: Any) -> Saved | None:
-        """The save itself, in its own thread; None when it was called off."""
-        with ExitStack() as stack:
-            if self.scope is not None:
-                stack.enter_context(self.scope())
-            transaction = stack.enter_context(self._store().transaction())
-            if not stack.enter_context(guard) or self._stop() or not gate.enter():
-                return None
-            return transaction.save_account(
-                entry,
-                renewal=False,
-                now=self.clock.time(),
-                label=self.options.label,
-                priority=self.options.priority,
-            )
-
-    async def _saving(self, gate: Gate, work: Callable[[], Saved | None]) -> Saved:
-        running = in_thread(work)
-        loop = asyncio.get_running_loop()
-        end = loop.time() + self.parts.save_seconds
-        try:
-            while not running.done():
-                await asyncio.wait({running}, timeout=SLICE)
-                if self._stop() and gate.abandon():
-                    raise _Stopped
-                if loop.time() > end:
-                    gate.abandon()
-                    raise StoreError(
-                        "The account could not be saved: the disk or another process does not answer."
-                    )
-        except asyncio.CancelledError:
-            if not gate.abandon():  # the save has begun: it is finished whole, then the cancel goes on
-                await asyncio.wait({running}, timeout=5)
-            raise
-        saved = running.result()
+        saving = Saving(
+            entry=entry,
+            now=self.clock.time(),
+            store=self._store,
+            stop=self._stop,
+            scope=self.scope,
+            label=self.options.label,
+            priority=self.options.priority,
+            seconds=self.parts.save_seconds,
+        )
+        saved = await saving.run(self.persist_guard() if self.persist_guard is not None else None)
         if saved is None:
             raise _Stopped
         return saved

@@ -23,7 +23,8 @@ from nedura.http import Answer, Client, open_client, resolve_trust, user_agent
 from nedura.locks import FileLock
 from nedura.product import NEDURA, Product
 from nedura.records import make_folder
-from nedura.signin.accounts import AccountStore, AuthState
+from nedura.signin.accounts import AccountStore
+from nedura.signin.auth_state import AuthState
 from nedura.signin.free_tier_rules import (
     Challenge,
     Memo,

@@ -22,9 +22,9 @@ from nedura.errors import NeduraError
 from nedura.http import open_client
 from nedura.product import NEDURA, Product
 from nedura.signin.accounts import AccountStore
+from nedura.signin.adoption import reconcile
 from nedura.signin.handoff import drain
 from nedura.signin.identity import Entry
-from nedura.signin.reconcile import reconcile
 from nedura.signin.refresh import ClientFactory, Outcome, Refresh, refresh_account
 from nedura.text import clean
 

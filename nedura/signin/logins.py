@@ -15,8 +15,9 @@ from nedura.clock import Clock, SystemClock
 from nedura.errors import NeduraError
 from nedura.http import open_client
 from nedura.product import NEDURA, Product
-from nedura.signin.accounts import AccountStore, AuthState, Saved
+from nedura.signin.accounts import AccountStore
 from nedura.signin.addresses import portal_of
+from nedura.signin.auth_state import AuthState, Saved
 from nedura.signin.authfile import POOL_SOURCE, PROVIDER
 from nedura.signin.identity import Kind
 from nedura.signin.portal import PortalClient

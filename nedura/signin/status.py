@@ -16,8 +16,9 @@ from nedura.errors import ConfigError
 from nedura.homes import profile_name
 from nedura.http import open_client
 from nedura.product import NEDURA, Product
-from nedura.signin.accounts import AccountStore, AuthState
+from nedura.signin.accounts import AccountStore
 from nedura.signin.addresses import portal_of
+from nedura.signin.auth_state import AuthState
 from nedura.signin.copy import chat_safe, shown_email
 from nedura.signin.handoff import drain, latest_record, wire_status
 from nedura.signin.handoff_copy import result_lines

@@ -18,7 +18,8 @@ import pytest
 import trustme
 
 from nedura.errors import RecordUnreadable, StoreError
-from nedura.http import open_client, parse_retry_after
+from nedura.http import open_client
+from nedura.retry import parse_retry_after
 from nedura.signin import (
     AccountStore,
     Cancelled,

@@ -11,7 +11,9 @@ import time
 import pytest
 
 from nedura.errors import ConfigError, PortalError, Unreachable
-from nedura.http import Answer, open_client, parse_retry_after, proxies_from
+from nedura.http import Answer, open_client
+from nedura.proxies import proxies_from
+from nedura.retry import parse_retry_after
 from nedura.text import Secret
 from nedura.trust import Trust
 from tests.integration.http.servers import Exchange, raw_server

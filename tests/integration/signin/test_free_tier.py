@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from nedura.records import write_bytes
+from nedura.signin.adoption import Reconciled, reconcile
 from nedura.signin.free_tier import FreeTier, FreeTierState
 from nedura.signin.free_tier_rules import Challenge
 from nedura.signin.identity import Kind
-from nedura.signin.reconcile import Reconciled, reconcile
 from nedura.testing.portal import Fault
 from tests.integration.signin.world import World, read
 from tests.unit.signin.tokens import account

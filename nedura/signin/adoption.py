@@ -14,7 +14,8 @@ from pathlib import Path
 from nedura.clock import Clock, SystemClock
 from nedura.http import open_client
 from nedura.product import NEDURA, Product
-from nedura.signin.accounts import AccountStore, AuthState
+from nedura.signin.accounts import AccountStore
+from nedura.signin.auth_state import AuthState
 from nedura.signin.handoff import drain
 from nedura.signin.identity import Entry, Kind, identity_key, is_guest, kind_of
 from nedura.signin.refresh import ClientFactory

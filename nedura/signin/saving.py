@@ -1,0 +1,94 @@
+"""The save of a sign-in: scope, locks and the caller's guard around one write, in a thread, called off until the very moment before it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, nullcontext
+from typing import Any, Final
+
+import attrs
+
+from nedura.errors import StoreError
+from nedura.signin.accounts import AccountStore
+from nedura.signin.auth_state import Saved
+from nedura.signin.background import Gate, in_thread
+
+__all__ = ["SAVE_SECONDS", "SLICE", "Saving"]
+
+SLICE: Final = 0.05
+"""Seconds between two looks at a cancel."""
+
+SAVE_SECONDS: Final = 40.0
+"""Longest save, locks included."""
+
+
+@attrs.define(kw_only=True)
+class Saving:
+    """One save.
+
+    Attributes:
+        entry: the account.
+        now: unix seconds.
+        store: makes the account store, inside the scope.
+        stop: whether the user cancelled.
+        scope: binds the profile.
+        label, priority: name and order of the login.
+        seconds: longest time for all of it.
+    """
+
+    entry: Mapping[str, Any] = attrs.field(repr=False)
+    now: float
+    store: Callable[[], AccountStore]
+    stop: Callable[[], bool]
+    scope: Callable[[], Any] | None = None
+    label: str = ""
+    priority: int | None = None
+    seconds: float = SAVE_SECONDS
+    _gate: Gate = attrs.field(factory=Gate)
+
+    async def run(self, guard: Any) -> Saved | None:
+        """Save; None when the guard or a cancel called it off and nothing was written.
+
+        Args:
+            guard: context manager, plain or asynchronous, that yields whether the account may be saved; None always may.
+
+        Raises:
+            StoreError: it could not be saved, or took too long.
+        """
+        if guard is not None and hasattr(guard, "__aenter__"):
+            async with guard as allowed:
+                return await self._watched(lambda: self._write(nullcontext(allowed)))
+        return await self._watched(lambda: self._write(guard or nullcontext(True)))
+
+    def _write(self, guard: Any) -> Saved | None:
+        """The write itself, in its own thread. The last look at a cancel is under all locks and the guard."""
+        with ExitStack() as stack:
+            if self.scope is not None:
+                stack.enter_context(self.scope())
+            transaction = stack.enter_context(self.store().transaction())
+            if not stack.enter_context(guard) or self.stop() or not self._gate.enter():
+                return None
+            return transaction.save_account(
+                self.entry, renewal=False, now=self.now, label=self.label, priority=self.priority
+            )
+
+    async def _watched(self, work: Callable[[], Saved | None]) -> Saved | None:
+        running = in_thread(work)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self.seconds
+        try:
+            while not running.done():
+                await asyncio.wait({running}, timeout=SLICE)
+                if self.stop() and self._gate.abandon():
+                    return None
+                if loop.time() > end:
+                    self._gate.abandon()
+                    raise StoreError(
+                        "The account could not be saved: the disk or another process does not answer."
+                    )
+        except asyncio.CancelledError:
+            if not self._gate.abandon():  # the save has begun: it is finished whole, then the cancel goes on
+                await asyncio.wait({running}, timeout=5)
+            raise
+        return running.result()
