@@ -14,6 +14,7 @@ import os
 import random
 import resource
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -222,7 +223,12 @@ def growth(args: argparse.Namespace) -> int:
     return tell("snapshot_growth", facts, linear)
 
 
+def _end(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
 def main() -> int:
+    signal.signal(signal.SIGTERM, _end)  # so that writers and scratch folders go
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

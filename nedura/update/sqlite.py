@@ -138,7 +138,10 @@ def _copy(
         closing(sqlite3.connect(target, isolation_level=None, timeout=0)) as writing,
     ):
         # Pages pass through once: small caches stay in the processor's own (a fifth faster than the defaults).
-        reading.execute("PRAGMA cache_size=-64")
+        try:
+            reading.execute("PRAGMA cache_size=-64")
+        except sqlite3.OperationalError:  # locked just now: only a hint, and the copy below waits properly
+            pass
         # A private file that is fsynced and checked afterwards needs no journal of its own.
         for pragma in ("journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE", "cache_size=-64"):
             writing.execute(f"PRAGMA {pragma}")

@@ -165,7 +165,7 @@ def test_a_locked_database_is_named_and_the_rest_is_saved(tmp_path: Path) -> Non
         other.execute("BEGIN EXCLUSIVE")
         started = time.monotonic()
         result = take_snapshot("default", home, label="pre-update", keep=1, now=time.time(), busy_limit=0.3)
-        assert time.monotonic() - started < 5
+        assert 0.3 < time.monotonic() - started < 10, "it was waited for, and not for ever"
     assert result is not None
     assert result.manifest.failed_dbs == ("state.db",)
     assert sorted(result.manifest.files) == ["config.yaml"]
