@@ -44,6 +44,7 @@ def run_from(args: argparse.Namespace) -> int:
     from nedura_gateway.logs import set_up_logging
 
     set_up_logging(verbose=bool(args.verbose))
+    sys.setswitchinterval(0.001)  # turns that compute must not keep the control socket's thread waiting
     supervised = bool(args.external_supervisor or os.environ.get("NEDURA_SUPERVISED_CHILD"))
     options = GatewayOptions(
         handler=args.answer,
