@@ -146,7 +146,7 @@ class Building:
         """
         make_folder(self.paths.generations)
         if not self.entries:
-            self.entries = list_tree(self.git, self.inputs.tree)
+            self.entries = list_tree(self.git, self.inputs.tree, self.product.roots)
         self.git.run("update-ref", generation_ref(self.folder.name), self.inputs.commit)
         self.written = materialise(
             self.git, self.inputs.tree, self.entries, self.tree, self.paths.folder, self.base

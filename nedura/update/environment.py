@@ -31,6 +31,7 @@ __all__ = [
     "ensure_environment",
     "environment_hash",
     "is_complete",
+    "pinned_packages",
     "sync_filesystem",
     "verify_environment",
 ]
@@ -126,12 +127,12 @@ def ensure_environment(record: Mapping[str, Any], environ: Mapping[str, str] | N
         "built": built,
         "tool": tool,
         "seconds": round(time.monotonic() - start, 3),
-        "packages": _packages(lock),
+        "packages": pinned_packages(lock),
         "dropped": list(dropped_variables(environ)),
     }
 
 
-def _packages(lock: bytes) -> dict[str, str]:
+def pinned_packages(lock: bytes) -> dict[str, str]:
     """Versions by name, as the lock file pins them."""
     return dict(re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", lock.decode("utf-8", "replace"), re.MULTILINE))
 

@@ -8,12 +8,30 @@ from nedura.errors import UpdateError
 from nedura.text import clean
 from nedura.update.deadlines import FETCH_TIMEOUT
 from nedura.update.fetch_failures import classify_fetch
-from nedura.update.git import Git, commit_id, is_commit_id
+from nedura.update.git import Git, GitAnswer, commit_id, is_commit_id
 from nedura.update.urls import Remote
 
-__all__ = ["FETCHED", "check_branch", "fetch_ref", "remote_tags"]
+__all__ = ["FETCHED", "FetchError", "check_branch", "fetch_ref", "remote_tags"]
 
 FETCHED: Final = "refs/nedura/fetched"
+
+
+class FetchError(UpdateError):
+    """Raised when a fetch failed.
+
+    Attributes:
+        token: its class, one of `fetch_failures`.
+    """
+
+    def __init__(self, remote: Remote, answer: GitAnswer) -> None:
+        failure = classify_fetch(answer.err, timed_out=answer.timed_out)
+        stop = {"timeout": "git_timeout", "disk_full": "disk_full"}.get(failure.token, "fetch_failed")
+        super().__init__(
+            f"{failure.message} ({remote.shown}; git: {answer.first_error})",
+            stop_class=stop,
+            advice=failure.advice,
+        )
+        self.token = failure.token
 
 
 def check_branch(git: Git, name: str) -> str:
@@ -39,7 +57,7 @@ def fetch_ref(git: Git, remote: Remote, ref: str, *, timeout: float = FETCH_TIME
         depth: cut the history there; 0 for all of it.
 
     Raises:
-        UpdateError: one of the classes of `fetch_failures`; `stop_class` is `fetch_failed` (or `git_timeout`, `disk_full`).
+        FetchError: one of the classes of `fetch_failures`; `stop_class` is `fetch_failed` (or `git_timeout`, `disk_full`).
     """
     wanted = ref if is_commit_id(ref) else f"+{ref}"
     options = [
@@ -55,13 +73,7 @@ def fetch_ref(git: Git, remote: Remote, ref: str, *, timeout: float = FETCH_TIME
         protocol=remote.protocol, owner_config=True, timeout=timeout, ok=range(-64, 256),
     )  # fmt: skip
     if answer.code != 0:
-        failure = classify_fetch(answer.err, timed_out=answer.timed_out)
-        stop = {"timeout": "git_timeout", "disk_full": "disk_full"}.get(failure.token, "fetch_failed")
-        raise UpdateError(
-            f"{failure.message} ({remote.shown}; git: {answer.first_error})",
-            stop_class=stop,
-            advice=failure.advice,
-        )
+        raise FetchError(remote, answer)
     return commit_id(git.line("rev-parse", "--verify", f"{FETCHED}^{{commit}}"))
 
 
@@ -76,12 +88,7 @@ def remote_tags(git: Git, remote: Remote, *, timeout: float = 60.0) -> dict[str,
         protocol=remote.protocol, owner_config=True, timeout=timeout, ok=range(-64, 256),
     )  # fmt: skip
     if answer.code != 0:
-        failure = classify_fetch(answer.err, timed_out=answer.timed_out)
-        raise UpdateError(
-            f"{failure.message} ({remote.shown}; git: {answer.first_error})",
-            stop_class="fetch_failed",
-            advice=failure.advice,
-        )
+        raise FetchError(remote, answer)
     tags: dict[str, str] = {}
     for line in answer.text.splitlines():
         oid, _, ref = line.partition("\t")

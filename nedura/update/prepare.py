@@ -28,12 +28,13 @@ from nedura.update.edits import Edits, read_edits
 from nedura.update.environment import environment_hash, is_complete
 from nedura.update.events import Notice, Prepared, Progress, StepDone, UserAction
 from nedura.update.failed import check_not_failed
+from nedura.update.fetch import FetchError
 from nedura.update.generations import Manifest, read_manifest, verify_generation
 from nedura.update.git import Git, commit_id, find_git
 from nedura.update.interpreter import Interpreter, choose
 from nedura.update.prepare_environment import prepare_environment
 from nedura.update.record import InstallRecord, read_record
-from nedura.update.repository import open_repository
+from nedura.update.repository import open_repository, rebuild_repository
 from nedura.update.run import Candidate, Run
 from nedura.update.source import Source, read_source
 from nedura.update.target import Target, fetch_target, judge_move, keep_tip, known_tips
@@ -172,9 +173,14 @@ async def choose_target(work: Work) -> AsyncGenerator[Event, None]:
     yield Progress(stage="prepare", label=f"fetching {clean(work.choice.name, 60)}")
     current = work.manifest.identity.code_sha if work.manifest is not None else ""
     began = time.monotonic()
-    tracking = work.source.tracking if work.source is not None else ""
-    work.known = await in_thread(known_tips, work.git, work.choice, tracking)
-    work.target = await in_thread(fetch_target, work.git, work.remote, work.choice, current, known=work.known)
+    try:
+        work.target = await in_thread(_fetch, work, current)
+    except FetchError as error:
+        if error.token != "broken_objects":
+            raise
+        yield Notice(text=f"Our repository is damaged and is made again: {error.message}", warning=True)
+        work.git = await in_thread(rebuild_repository, work.paths, work.source, work.run.environ)
+        work.target = await in_thread(_fetch, work, current)
     yield StepDone(
         name="fetch", detail=f"{work.remote.shown} {work.target.name} {work.target.commit[:12]} "
         f"in {time.monotonic() - began:.1f} s",
@@ -186,6 +192,12 @@ async def choose_target(work: Work) -> AsyncGenerator[Event, None]:
             text=f"The history of {clean(work.target.name, 60)} was rewritten: {work.target.commit[:8]} does not follow {current[:8]}.",
             warning=True,
         )
+
+
+def _fetch(work: Work, current: str) -> Target:
+    tracking = work.source.tracking if work.source is not None else ""
+    work.known = known_tips(work.git, work.choice, tracking)
+    return fetch_target(work.git, work.remote, work.choice, current, known=work.known)
 
 
 def _moved_remote(work: Work) -> str:
@@ -317,7 +329,7 @@ async def _steps(work: Work, building: Building) -> AsyncGenerator[Event, None]:
 def _inputs(work: Work) -> Inputs:
     """Everything the candidate would be made from; the tree is judged on the way."""
     target, merge = _known(work.target), _known(work.merge)
-    work.entries = list_tree(work.git, merge.tree)
+    work.entries = list_tree(work.git, merge.tree, work.run.product.roots)
     work.decisions = decisions_for(
         work.run.product.builds, work.entries, work.run.root_home, work.current, work.manifest
     )

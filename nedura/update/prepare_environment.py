@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,16 @@ from nedura.records import make_folder, read_json, write_json
 from nedura.text import clean
 from nedura.update.bounded import run_bounded
 from nedura.update.candidate import Building
-from nedura.update.environment import INSTALL_TIMEOUT, discard, ensure_environment, is_complete
+from nedura.update.environment import (
+    INSTALL_TIMEOUT,
+    discard,
+    ensure_environment,
+    is_complete,
+    pinned_packages,
+)
 from nedura.update.events import StepDone
 
-__all__ = ["Environment", "prepare_environment"]
+__all__ = ["Environment", "changed_packages", "prepare_environment"]
 
 
 @attrs.frozen(kw_only=True)
@@ -61,12 +68,37 @@ def prepare_environment(
         else ensure_environment(request, building.environ)
     )
     detail = f"{answer.get('tool') or 'nothing to do'}, {len(answer.get('packages', {}))} packages, {answer.get('seconds', 0)} s"
+    changed = changed_packages(_old_packages(paths, product), answer.get("packages", {}))
+    if changed:
+        detail += f"; changed: {', '.join(changed[:12])}" + (
+            f" and {len(changed) - 12} more" if len(changed) > 12 else ""
+        )
     dropped = answer.get("dropped") or []
     if dropped:
         detail += f"; ignored variables: {', '.join(map(str, dropped))}"
     return Environment(
         name=_checked(answer, paths), step=StepDone(name="dependencies", detail=clean(detail, 480))
     )
+
+
+def changed_packages(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    """What an environment changes, one text a package."""
+    names = sorted({*old, *new})
+    return [
+        f"{clean(name, 60)} {clean(old.get(name, 'none'), 30)} -> {clean(new.get(name, 'none'), 30)}"
+        for name in names
+        if old.get(name) != new.get(name)
+    ]
+
+
+def _old_packages(paths: InstallPaths, product: Product) -> dict[str, str]:
+    current = paths.pointed()
+    if current is None:
+        return {}
+    try:
+        return pinned_packages((current / "tree" / product.lock_file).read_bytes())
+    except OSError:
+        return {}
 
 
 def _checked(answer: dict[str, Any], paths: InstallPaths) -> str:

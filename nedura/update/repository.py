@@ -10,10 +10,11 @@ from nedura.errors import UpdateError
 from nedura.installs import InstallPaths
 from nedura.records import make_folder, read_bytes, write_bytes
 from nedura.update.environment import discard
+from nedura.update.generations import is_generation, list_generations, read_manifest
 from nedura.update.git import Git, find_git
 from nedura.update.source import Source
 
-__all__ = ["CONFIG", "generation_ref", "open_repository", "refresh_alternates"]
+__all__ = ["CONFIG", "generation_ref", "open_repository", "rebuild_repository", "refresh_alternates"]
 
 CONFIG: Final = """\
 [core]
@@ -58,6 +59,22 @@ def open_repository(
         _make(git, source)
     if source is not None:
         refresh_alternates(git, source)
+    return git
+
+
+def rebuild_repository(paths: InstallPaths, source: Source | None, environ: Mapping[str, str]) -> Git:
+    """A new repository in place of a damaged one: it holds nothing that cannot be fetched again. Generations stay, their refs where
+    their commits can be found.
+
+    Raises:
+        UpdateError: it cannot be made.
+    """
+    discard(paths.repo)
+    git = open_repository(paths, source, environ)
+    for folder in list_generations(paths):
+        if is_generation(folder):
+            commit = read_manifest(folder).identity.code_sha
+            git.run("update-ref", generation_ref(folder.name), commit, ok=range(256))
     return git
 
 

@@ -20,7 +20,15 @@ from nedura.text import clean
 from nedura.update.bounded import run_bounded
 from nedura.update.git import Git
 from nedura.update.interpreter import Interpreter
-from nedura.update.tree_rules import Entry, check_entries, check_link, left_out, needs_lfs, parse_listing
+from nedura.update.tree_rules import (
+    Entry,
+    check_entries,
+    check_link,
+    check_start_hooks,
+    left_out,
+    needs_lfs,
+    parse_listing,
+)
 
 __all__ = ["Base", "Files", "compile_tree", "hash_files", "list_tree", "materialise", "rewrite"]
 
@@ -38,7 +46,7 @@ class Base:
     tag: str
 
 
-def list_tree(git: Git, tree: str, *, submodules: bool = False) -> list[Entry]:
+def list_tree(git: Git, tree: str, roots: Sequence[str] = ("",), *, submodules: bool = False) -> list[Entry]:
     """All files of a tree, judged; bytecode left out.
 
     Raises:
@@ -46,6 +54,7 @@ def list_tree(git: Git, tree: str, *, submodules: bool = False) -> list[Entry]:
     """
     entries = parse_listing(git.run("ls-tree", "-r", "-l", "-z", "--full-tree", tree).out)
     check_entries(entries, submodules=submodules)
+    check_start_hooks(entries, roots)
     entries = [entry for entry in entries if entry.mode != "160000" and not left_out(entry.path)]
     _check_blobs(git, entries)
     return entries

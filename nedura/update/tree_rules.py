@@ -12,7 +12,15 @@ import attrs
 from nedura.errors import UpdateError
 from nedura.text import clean
 
-__all__ = ["Entry", "check_entries", "check_link", "left_out", "needs_lfs", "parse_listing"]
+__all__ = [
+    "Entry",
+    "check_entries",
+    "check_link",
+    "check_start_hooks",
+    "left_out",
+    "needs_lfs",
+    "parse_listing",
+]
 
 MAX_FILES: Final = 200_000
 MAX_BYTES: Final = 8 << 30
@@ -110,6 +118,18 @@ def _check_twins(path: str, seen: dict[str, str]) -> None:
         if other != path:
             raise _bad(path, f"which differs from {clean(ascii_name(other), 80)} only in letter case")
         path = path.rpartition("/")[0]
+
+
+def check_start_hooks(entries: Iterable[Entry], roots: Iterable[str]) -> None:
+    """Refuse what Python would run at each start, before anything judged it: `sitecustomize` and `usercustomize` on its path.
+
+    Raises:
+        UpdateError: names the entry.
+    """
+    places = {f"{root}/{hook}".lstrip("/") for root in roots for hook in ("sitecustomize", "usercustomize")}
+    for entry in entries:
+        if entry.path.removesuffix(".py") in places or any(entry.path.startswith(f"{p}/") for p in places):
+            raise _bad(entry.path, "which would run at each start of Python")
 
 
 def check_link(path: str, target: str) -> None:
