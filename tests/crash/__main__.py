@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from tests.crash.bugs import BUGS
+from tests.crash.bugs import BUGS, NEVER
 from tests.crash.look import PROFILES, look, seed_state
 from tests.crash.plan import Kill, plan_kill
 from tests.crash.rules import after_kill, after_update
@@ -159,12 +159,7 @@ def self_check(args: argparse.Namespace) -> int:
         with world(bug.plant(quick_tree())) as here:
             prepare(here)
             harness = Harness(here, args.json)
-            found: list[str] = []
-            for attempt in range(bug.attempts):
-                kill = attrs.evolve(bug.kill, seed=args.seed + attempt)
-                found = harness.run(kill)
-                if found:
-                    break
+            found = harness.run(attrs.evolve(NEVER, seed=args.seed))
             harness.tell(kind="crash_self_check", bug=bug.name, noticed=bool(found), violations=found[:3])
             if not found:
                 unnoticed.append(bug.name)

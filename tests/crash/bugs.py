@@ -18,61 +18,75 @@ class Bug:
 
     Attributes:
         name: for people.
-        file: path in the tree.
-        old, new: text that is replaced.
-        kill: the kill that shows it.
-        attempts: tries before it counts as unnoticed.
+        edits: (path in the tree, text, what it becomes).
     """
 
     name: str
-    file: str
-    old: str
-    new: str
-    kill: Kill
-    attempts: int = 3
+    edits: tuple[tuple[str, str, str], ...]
 
     def plant(self, files: Mapping[str, Content]) -> dict[str, Content]:
         """The tree with the bug in it."""
-        text = files[self.file]
-        assert isinstance(text, bytes)
-        assert self.old.encode() in text, f"{self.name}: {self.file} has changed"
-        return {**files, self.file: text.replace(self.old.encode(), self.new.encode(), 1)}
+        planted = dict(files)
+        for name, old, new in self.edits:
+            text = planted[name]
+            assert isinstance(text, bytes)
+            assert old.encode() in text, f"{self.name}: {name} has changed"
+            planted[name] = text.replace(old.encode(), new.encode(), 1)
+        return planted
 
 
 NEVER = Kill(seed=0, how="instant", after=10_000.0)
+"""These bugs bring their own kill, at the instant that shows them."""
+
+DIES_AFTER_THE_MOVE = (
+    "nedura/update/handover.py",
+    "    handover = _Handover(run, parts, journal)\n",
+    "    import os, signal\n    os.kill(os.getpid(), signal.SIGKILL)\n    handover = _Handover(run, parts, journal)\n",
+)
 
 BUGS = (
     Bug(
         name="the commit happens before its obligations",
-        file="nedura/update/stages.py",
-        old="    armed = arm(run)\n    try:\n",
-        new="    import os, signal\n"
-        "    async for event in parts.commit(run):\n        pass\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n    armed = arm(run)\n    try:\n",
-        kill=NEVER,
-        attempts=1,
+        edits=(
+            (
+                "nedura/update/stages.py",
+                "    armed = arm(run)\n    try:\n",
+                "    import os, signal\n    async for event in parts.commit(run):\n        pass\n"
+                "    os.kill(os.getpid(), signal.SIGKILL)\n    armed = arm(run)\n    try:\n",
+            ),
+        ),
     ),
     Bug(
         name="a lock that is kept",
-        file="nedura/update/lock.py",
-        old='        """Give both back. The marker goes only while it still is the one we wrote; the flock by closing."""\n',
-        new='        import subprocess\n        subprocess.Popen(["sleep", "60"], pass_fds=self.fds, start_new_session=True)\n',
-        kill=NEVER,
-        attempts=1,
+        edits=(
+            (
+                "nedura/update/lock.py",
+                '        """Give both back. The marker goes only while it still is the one we wrote; the flock by closing."""\n',
+                '        import subprocess\n        subprocess.Popen(["sleep", "60"], pass_fds=self.fds, start_new_session=True)\n',
+            ),
+        ),
     ),
     Bug(
         name="a restart that is forgotten",
-        file="nedura/update/obligations.py",
-        old="            write_json(path, restart_record.encode(record))\n        return lambda: self._hand_back",
-        new="            pass\n        return lambda: self._hand_back",
-        kill=Kill(seed=0, how="call", call="execve", number=1),
+        edits=(
+            (
+                "nedura/update/obligations.py",
+                "            write_json(path, restart_record.encode(record))\n        return lambda: self._hand_back",
+                "            pass\n        return lambda: self._hand_back",
+            ),
+            DIES_AFTER_THE_MOVE,
+        ),
     ),
     Bug(
         name="a tail that is never armed",
-        file="nedura/update/obligations.py",
-        old="            write_bytes(self.path, TAIL_LINE)\n",
-        new="            pass\n",
-        kill=Kill(seed=0, how="call", call="execve", number=1),
+        edits=(
+            (
+                "nedura/update/obligations.py",
+                "            write_bytes(self.path, TAIL_LINE)\n",
+                "            pass\n",
+            ),
+            DIES_AFTER_THE_MOVE,
+        ),
     ),
 )
 """Each must be reported."""
