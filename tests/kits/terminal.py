@@ -23,11 +23,13 @@ class Screen:
 
     Attributes:
         raw: every byte that it wrote.
+        moments: when it was started, and when it wrote something (monotonic seconds).
     """
 
     def __init__(self, child: pexpect.spawn, rows: int, columns: int) -> None:
         self.child = child
         self.raw = b""
+        self.moments: list[float] = [time.monotonic()]
         self._screen = pyte.HistoryScreen(columns, rows, history=2000)
         self._stream = pyte.ByteStream(self._screen)
 
@@ -42,6 +44,7 @@ class Screen:
             except pexpect.EOF:
                 return
             self.raw += data
+            self.moments.append(time.monotonic())
             self._stream.feed(data)
 
     @property
@@ -113,9 +116,14 @@ class Screen:
 
 @contextmanager
 def open_screen(
-    *argv: str, home: Path, rows: int = 24, columns: int = 80, environ: Mapping[str, str] | None = None
+    *argv: str,
+    home: Path,
+    rows: int = 24,
+    columns: int = 80,
+    environ: Mapping[str, str] | None = None,
+    launcher: Path | None = None,
 ) -> Iterator[Screen]:
-    """`nedura ARGS` on a terminal of a size."""
+    """`nedura ARGS` on a terminal of a size; with `launcher` the installed command."""
     wanted = {
         **os.environ,
         "TERM": "xterm-256color",
@@ -123,9 +131,8 @@ def open_screen(
         "NEDURA_HOME": str(home),
         **(environ or {}),
     }
-    child = pexpect.spawn(
-        sys.executable, ["-m", "nedura_cli", *argv], env=wanted, dimensions=(rows, columns), timeout=30
-    )
+    program, first = (str(launcher), []) if launcher else (sys.executable, ["-m", "nedura_cli"])
+    child = pexpect.spawn(program, [*first, *argv], env=wanted, dimensions=(rows, columns), timeout=30)
     screen = Screen(child, rows, columns)
     try:
         yield screen
