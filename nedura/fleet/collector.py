@@ -206,6 +206,11 @@ class Collector:
         environ = self.processes.environ(pid)
         key = self.home_of(pid, environ, verdict)
         home = self.scope.home(key)
+        if home is not None and self._stranger(pid, home):
+            self.leave(
+                Foreign(what=f"{kind} process", name=f"pid {pid}", reason="another user", home=home, pid=pid)
+            )
+            return
         if home is None or self._served_by_member(home, kind):
             reason = self.scope.foreign_reason(key, "")
             if reason is not None and home is None:
@@ -256,6 +261,14 @@ class Collector:
         return kind == "gateway" and any(
             runtime.home == home and runtime.kind == "gateway" for runtime in self.found.values()
         )
+
+    def _stranger(self, pid: int, home: Path) -> bool:
+        """Whether a look-alike runs under another uid than the home's owner: its environment is a claim, not a fact."""
+        uid = self.processes.uid(pid)
+        try:
+            return uid is not None and uid != os.stat(home).st_uid
+        except OSError:
+            return True  # the home went away while we looked
 
     def _foreign_user(self, pid: int) -> bool:
         uid = self.processes.uid(pid)

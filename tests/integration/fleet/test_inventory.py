@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -248,6 +249,30 @@ def test_a_unit_belongs_to_the_member_in_its_cgroup(root: Path) -> None:
             "nedura-gateway.service", "user", "systemd", "systemd",
         )  # fmt: skip
         assert row.aliases == ("hermes-gateway.service",)
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="a second uid needs root")
+def test_a_look_alike_of_another_user_is_named_and_left_alone(root: Path) -> None:
+    """Our command line, our home in its environment, another uid: a claim, not a fact."""
+    with tempfile.TemporaryDirectory(prefix="nedura-fleet-", dir="/tmp") as folder:
+        package = Path(folder) / "nedura_cli"
+        package.mkdir()
+        os.chmod(folder, 0o755)
+        (package / "__init__.py").write_text("")
+        (package / "main.py").write_text(SLEEPER)
+        process = subprocess.Popen(
+            ["/usr/bin/python3", "-m", "nedura_cli.main", "gateway", "run"],
+            env={"NEDURA_HOME": str(root), "PYTHONPATH": folder, "PATH": os.environ["PATH"]}, cwd=folder, user=65534,
+        )  # fmt: skip
+        try:
+            wait_for(lambda: "nedura_cli.main" in (ProcFs().argv(process.pid) or ()))
+            fleet = collect_now(root)
+            assert fleet.runtimes == ()
+            assert [item.reason for item in fleet.foreign if item.pid == process.pid] == ["another user"]
+        finally:
+            process.kill()
+            process.wait()
 
 
 def test_a_foreign_process_is_known_by_its_unit(root: Path, tmp_path: Path) -> None:
