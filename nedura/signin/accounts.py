@@ -32,7 +32,7 @@ from nedura.signin.authfile import (
 from nedura.signin.identity import Entry, auth_error, identity_key, is_guest, quarantined
 from nedura.signin.renewal import stamped
 from nedura.signin.shared import SharedWrite, after_drop, after_sign_out, after_write, held_of, newest_for
-from nedura.signin.store_files import MAX_STORE, read_store, set_aside, tighten
+from nedura.signin.store_files import MAX_STORE, check_owner, read_store, set_aside, tighten
 from nedura.signin.tokens import fingerprint, subject_of
 from nedura.text import clean
 
@@ -172,8 +172,10 @@ class AccountStore:
         Raises:
             LockTimeout: somebody else kept a lock.
             StoreError: a store or lock cannot be used.
+            RefusedError: root acts on another user's home.
         """
         timeout = self.lock_timeout if timeout is None else timeout
+        check_owner(self.home)
         make_folder(self.home)
         tighten(self.home)
         make_folder(self.shared_folder)

@@ -34,6 +34,7 @@ from nedura.signin.states import (
     SignInState,
     Waiting,
 )
+from nedura.signin.store_files import check_owner
 from nedura.signin.tokens import INVOKE_SCOPE, email_of, is_usable, scopes_of, subject_of
 from nedura.text import Secret
 from nedura.trust import Trust, resolve_trust
@@ -199,6 +200,7 @@ class Attempt:
         now = self.clock.time()
         if state.kind(now) is Kind.ACCOUNT and not self.options.replace:
             return AlreadySignedIn(email=state.email)
+        check_owner(self._place)
         options = self.options
         self._stored = state.entry
         self._portal, warning = choose_portal(options.portal_url, state.entry, self.product, self.environ)

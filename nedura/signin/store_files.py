@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from nedura.errors import RecordMissing, StoreError
+from nedura.errors import RecordMissing, RefusedError, StoreError
 from nedura.records import parse_json, read_bytes
 from nedura.signin.authfile import check_document
 from nedura.text import clean
 
-__all__ = ["MAX_STORE", "read_store", "set_aside", "tighten"]
+__all__ = ["MAX_STORE", "check_owner", "read_store", "set_aside", "tighten"]
 
 MAX_STORE: Final = 4 * 1024 * 1024
 """Largest store in bytes."""
@@ -71,3 +71,19 @@ def tighten(home: Path) -> None:
             os.chmod(home, 0o700)
     except OSError as error:
         log.warning("%s cannot be made private: %s", clean(home), error.strerror)
+
+
+def check_owner(home: Path) -> None:
+    """Refuse to write as root into another user's home: its owner could not read what root leaves there (#15718).
+
+    Raises:
+        RefusedError: root acts on a home of somebody else.
+    """
+    if os.geteuid() != 0:
+        return
+    place = next((path for path in (home, *home.parents) if path.exists()), home)
+    owner = os.stat(place).st_uid
+    if owner != 0:
+        raise RefusedError(
+            f"{clean(home)} belongs to another user.", advice=f"Run it as its owner: sudo -u '#{owner}' ..."
+        )

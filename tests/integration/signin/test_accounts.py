@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 import pytest
 
-from nedura.errors import LockTimeout, RecordUnreadable, StoreError, UnsafePath
+from nedura.errors import LockTimeout, RecordUnreadable, RefusedError, StoreError, UnsafePath
 from nedura.locks import locked
 from nedura.signin.accounts import AccountStore
 from nedura.signin.identity import Kind, identity_key
@@ -364,3 +364,23 @@ def test_too_many_open_files_is_an_error_and_the_bytes_stay(root: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert store.path.read_bytes() == before
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs uid 0")
+async def test_root_never_signs_in_for_another_user(tmp_path: Path) -> None:
+    """Nothing is asked of the portal, and nothing of root's is left in the home (hermes#15718)."""
+    from tests.integration.signin.world import World
+
+    home = tmp_path / "theirs"
+    home.mkdir(mode=0o700)
+    os.chown(home, 65534, 65534)
+    world = World(home=home)
+    failed = await world.last()
+    assert failed.kind == "failed"
+    assert "sudo -u '#65534'" in failed.copy_terminal
+    assert world.routes() == []
+    assert list(home.iterdir()) == []
+    with pytest.raises(RefusedError):
+        opened(home).save_account(account(), renewal=False, now=NOW)
+    assert list(home.iterdir()) == []

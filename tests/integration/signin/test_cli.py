@@ -204,6 +204,20 @@ def test_login_for_tools(machine: Machine) -> None:
     assert "no right to use tools" in ran.err
 
 
+def test_from_the_free_tier_to_an_account_with_its_apps(machine: Machine) -> None:
+    off = machine.run("auth", "free-tier", "--json")
+    assert (off.code, off.events[0]["ready"]) == (1, False)
+    machine.extra = {"NEDURA_GUEST_ONBOARDING": "1"}
+    ran = machine.run("auth", "free-tier", "--json")
+    assert (ran.code, ran.events[0]["ready"], ran.events[0]["account"]) == (0, True, False)
+    assert machine.run("auth", "status", "--json").events[0]["state"] == "free_tier"
+    done = machine.sign_in().events[-1]
+    assert done["handoff_status"]["state"] == "claimed"
+    assert machine.run("auth", "status", "--json").events[0]["handoff_status"]["state"] == "claimed"
+    for path in (machine.home / "auth.json", machine.home / "shared" / "nous_auth.json"):
+        assert "anon_token" not in path.read_text()
+
+
 def test_model_is_picked_at_the_terminal(machine: Machine) -> None:
     machine.extra = {"NOUS_INFERENCE_BASE_URL": f"{machine.portal.url}/v1"}
     machine.sign_in()
