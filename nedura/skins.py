@@ -386,5 +386,7 @@ def _files(home: Path) -> list[Path]:
     except OSError:
         return []
     return [
-        skins_folder(home) / name for name in names if name.endswith(".yaml") and SKIN_NAME.fullmatch(name[:-5])
+        skins_folder(home) / name
+        for name in names
+        if name.endswith(".yaml") and SKIN_NAME.fullmatch(name[:-5])
     ]
