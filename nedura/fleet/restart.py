@@ -26,7 +26,7 @@ from nedura.fleet.restart_events import (
     RestartStarted,
     RestartWaiting,
 )
-from nedura.fleet.serving import Health, Look, await_serving, stays_serving
+from nedura.fleet.serving import Health, Look, Standing, await_serving, stays_serving
 from nedura.fleet.supervisors.base import RestartError, Supervisor
 from nedura.installs import CodeIdentity
 from nedura.text import clean
@@ -270,26 +270,30 @@ class _Restart:
                 gave_up=lambda: self.supervisor.gave_up(runtime),
             )
         )
-        downtime = parts.clock.monotonic()
-        if answer is not None and standing.state == "serving" and parts.health is not None:
-            reason = await self.ticking(parts.health(answer))
-            if reason:
-                raise RestartError(reason, check="health")
-        if answer is not None and standing.state == "serving" and settle > 0:
-            self.say("proof that it stays up")
-            standing = await self.ticking(
-                stays_serving(answer, self.expected, look=parts.look, clock=parts.clock, seconds=settle)
-            )
-            if (
-                standing.state == "serving"
-                and parts.health is not None
-                and (reason := await parts.health(answer))
-            ):
-                raise RestartError(reason, check="health")
+        served = parts.clock.monotonic()
+        if answer is not None and standing.state == "serving":
+            standing = await self.prove(answer, settle)
         if answer is None or standing.state != "serving":
             raise RestartError(standing.reason[:1].upper() + standing.reason[1:] + ".", check=standing.check)
-        self.done(answer, asked, "current" if self.expected else "unknown", downtime)
+        self.done(answer, asked, "current" if self.expected else "unknown", served)
         return True
+
+    async def prove(self, member: Runtime, settle: float) -> Standing:
+        """The host's own check, and, for a first member, that it stays up and passes it again."""
+        standing = await self.ticking(self.check_health(member))
+        if standing.state != "serving" or settle <= 0:
+            return standing
+        self.say("proof that it stays up")
+        look, clock = self.parts.look, self.parts.clock
+        standing = await self.ticking(
+            stays_serving(member, self.expected, look=look, clock=clock, seconds=settle)
+        )
+        return standing if standing.state != "serving" else await self.ticking(self.check_health(member))
+
+    async def check_health(self, member: Runtime) -> Standing:
+        """What the host says about a member that says it is ready."""
+        reason = await self.parts.health(member) if self.parts.health is not None else ""
+        return Standing("failed", "health", reason) if reason else Standing("serving")
 
     def done(self, member: Runtime, asked: float, verdict: str, served: float | None = None) -> None:
         """Report success."""
