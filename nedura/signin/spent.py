@@ -14,8 +14,8 @@ from nedura.signin.tokens import fingerprint
 
 __all__ = ["SpentTokens"]
 
-KEPT: Final = 256
-"""Newest fingerprints that are kept: more than any number of accounts refreshes in a month."""
+KEPT: Final = 1024
+"""Newest fingerprints that are kept: ten accounts for a day."""
 
 log = logging.getLogger("nedura.signin")
 
