@@ -13,6 +13,7 @@ import attrs
 
 from demo.errors import DemoError, hold
 from demo.world import World
+from nedura.fleet import find_socket
 from nedura.records import read_json
 
 __all__ = ["PROFILES", "Turn", "open_turn", "read_state", "start_gateway"]
@@ -64,11 +65,18 @@ async def start_gateway(world: World, profile: str) -> None:
 
 
 def _serving(world: World, profile: str, pid: int) -> bool:
-    home = world.profile_home(profile)
-    if not (home / "chat.sock").exists() or not (home / "gateway_state.json").exists():
+    if (
+        _chat_socket(world, profile) is None
+        or not (world.profile_home(profile) / "gateway_state.json").exists()
+    ):
         return False
     state = read_state(world, profile)
     return state.get("pid") == pid and state.get("gateway_state") == "running"
+
+
+def _chat_socket(world: World, profile: str) -> Path | None:
+    """The local chat of a gateway; below a long folder its socket is in the user's runtime folder instead."""
+    return find_socket(world.profile_home(profile), "chat", world.environ())
 
 
 @contextlib.asynccontextmanager
@@ -130,7 +138,9 @@ async def open_turn(world: World, profile: str) -> Turn:
         DemoError: no answer began.
     """
     turn = Turn(profile=profile, finish=world.folder / f"finish-{profile}")
-    reader, writer = await asyncio.open_unix_connection(str(world.profile_home(profile) / "chat.sock"))
+    socket = _chat_socket(world, profile)
+    hold(socket is not None, f"the gateway of {profile} has a local chat")
+    reader, writer = await asyncio.open_unix_connection(str(socket))
     writer.write(json.dumps({"text": f"until {turn.finish}", "chat": "demo"}).encode() + b"\n")
     await writer.drain()
     turn.task = asyncio.create_task(turn.read(reader, writer))
