@@ -34,8 +34,7 @@ def failure_of(error: Exception, *, saved: bool = False) -> Failed:
         error: anything that was raised.
         saved: the account is already on disk.
     """
-    text = error.diagnostics() if isinstance(error, NeduraError) else f"{type(error).__name__}: {error}"
-    detail = redact(clean(text, 400))
+    detail = redact(clean(_cause(error), 400))
     log.warning("sign-in failed: %s", detail)
     if saved:
         return Failed(detail=detail, saved=True)
@@ -48,6 +47,12 @@ def failure_of(error: Exception, *, saved: bool = False) -> Failed:
             return Failed(reason=_portal_reason(error), detail=detail, retry_after=error.retry_after)
         case _:
             return Failed(detail=detail)
+
+
+def _cause(error: Exception) -> str:
+    if isinstance(error, Unreachable) and not isinstance(error, UntrustedServer):
+        return error.message  # the state's own words already say what to do
+    return error.diagnostics() if isinstance(error, NeduraError) else f"{type(error).__name__}: {error}"
 
 
 def _portal_reason(error: PortalError) -> str:

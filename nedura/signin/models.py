@@ -5,6 +5,7 @@ It contacts the portal: never call it on a hot path.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -252,7 +253,7 @@ class _Asker:
                 self._disk().get(base, (0.0, None))[1] or {}
             )  # stale is better than nothing, and stays stale
         self.caches.picks[base] = (self.clock.monotonic(), picks)
-        self._keep(base, picks)
+        await asyncio.to_thread(self._keep, base, picks)
         return picks
 
     @property
