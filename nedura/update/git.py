@@ -105,11 +105,13 @@ class Git:
     Attributes:
         program: absolute path of git.
         repo: our bare repository.
+        objects: folder that new objects go to instead of the repository's own: a reader leaves no trace.
         environ: where the allow-listed variables come from.
     """
 
     program: str
     repo: Path
+    objects: Path | None = None
     environ: Mapping[str, str] = attrs.field(factory=lambda: dict(os.environ))
 
     def run(
@@ -118,7 +120,6 @@ class Git:
         stdin: bytes | None = None,
         index: Path | None = None,
         work_tree: Path | None = None,
-        objects: Path | None = None,
         protocol: str = "",
         owner_config: bool = False,
         timeout: float = 120.0,
@@ -132,7 +133,6 @@ class Git:
             stdin: bytes for standard input; else it is closed.
             index: temporary index file.
             work_tree: work tree that is written, outside the repository.
-            objects: folder that new objects go to instead of the repository's own.
             protocol: the one transport git may use; none by default.
             owner_config: read the owner's global and system configuration (fetch alone: proxies, credentials).
             timeout: seconds; the whole process group is killed after it.
@@ -143,7 +143,7 @@ class Git:
             UpdateError: another exit code, or the time limit.
         """
         answer = self._spawn(
-            args, self._environment(index, work_tree, objects, protocol, owner_config, extra), stdin, timeout
+            args, self._environment(index, work_tree, protocol, owner_config, extra), stdin, timeout
         )
         if answer.code not in ok:
             raise UpdateError(
@@ -162,7 +162,6 @@ class Git:
         self,
         index: Path | None,
         work_tree: Path | None,
-        objects: Path | None,
         protocol: str,
         owner_config: bool,
         extra: Mapping[str, str] | None,
@@ -175,8 +174,8 @@ class Git:
             env["GIT_INDEX_FILE"] = str(index)
         if work_tree is not None:
             env["GIT_WORK_TREE"] = str(work_tree)
-        if objects is not None:
-            env["GIT_OBJECT_DIRECTORY"] = str(objects)
+        if self.objects is not None:
+            env["GIT_OBJECT_DIRECTORY"] = str(self.objects)
             env["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = _quoted(self.repo / "objects")
         return env | dict(extra or {})
 

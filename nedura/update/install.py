@@ -23,6 +23,8 @@ from nedura.records import make_folder, remove, write_bytes
 from nedura.text import clean
 from nedura.update.build_run import apply_build, decisions_for
 from nedura.update.candidate import Building, Inputs, requires_python, start, tree_text
+from nedura.update.edit_merge import merge_edits
+from nedura.update.edits import read_edits
 from nedura.update.environment import discard, ensure_environment
 from nedura.update.events_install import Installed, InstallStep
 from nedura.update.generations import is_generation, point, read_manifest
@@ -247,14 +249,21 @@ def _build(job: _Job, record: InstallRecord) -> Installed:
 
 def _inputs(job: _Job, git: Git, record: InstallRecord) -> Inputs:
     commit = commit_id(job.source.head)
-    tree = git.line("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")
+    inside = job.source.checkout == job.paths.root_home or job.source.checkout in job.paths.root_home.parents
+    edits = read_edits(git, job.source, job.paths.folder, untracked=not inside)
+    merge = merge_edits(git, edits, commit, job.paths.folder)
+    tree = merge.tree
+    if merge.carried:
+        job.report(InstallStep(label=f"taking {len(merge.carried)} local edits along"))
     requires = requires_python(tree_text(git, tree, "pyproject.toml"))
     python = choose(requires, job.python if job.environment == "managed" else "", job.environ)
     env = ""
     if job.environment == "managed":
         job.report(InstallStep(label="installing packages"))
         env = _environment(job, git, tree, python)
-    return Inputs(commit=commit, tree=tree, python=python, env=env, packages=record.packages)
+    return Inputs(
+        commit=commit, tree=tree, edits=merge.carried, python=python, env=env, packages=record.packages
+    )
 
 
 def _environment(job: _Job, git: Git, tree: str, python: Interpreter) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -15,18 +16,19 @@ from nedura.fleet import Fleet, Runtime, ServiceInfo, collect
 from nedura.fleet.supervisors.listing import list_services
 from nedura.product import Product
 from nedura.profiles import list_profiles, stray_profiles
+from nedura.records import make_folder
 from nedura.text import clean
 from nedura.update.admission import Subject, find_subject
 from nedura.update.bounded import in_thread
 from nedura.update.channels import channel_key, choose_channel
 from nedura.update.deadlines import deadlines, total
-from nedura.update.edits import read_edits
+from nedura.update.edits import Edits, read_edits
 from nedura.update.git import Git, find_git
 from nedura.update.install_kind import InstallKind
 from nedura.update.plan import Plan, PlanRuntime
 from nedura.update.record import read_record
 from nedura.update.snapshot_set import expand
-from nedura.update.source import read_source
+from nedura.update.source import Source, read_source
 from nedura.update.urls import parse_remote
 
 __all__ = ["collect_plan"]
@@ -197,9 +199,7 @@ def _source(root: Path, product: Product, environ: Mapping[str, str], subject: S
     if not source.branch:
         fields["pinned"] = _tag_of(source.common_dir, source.head) or source.head[:12]
     if subject.layout == "sealed" and (subject.install.repo / "HEAD").is_file():
-        git = Git(program=program, repo=subject.install.repo, environ=environ)
-        inside = source.checkout == root or source.checkout in root.parents
-        edits = read_edits(git, source, subject.install.folder, untracked=not inside)
+        edits = _edits(program, subject.install.repo, source, root, environ)
         fields["local_edits"] = {
             **{
                 clean(path, 160): f"carried ({oid[:12]})" if oid else "carried (deleted)"
@@ -208,6 +208,15 @@ def _source(root: Path, product: Product, environ: Mapping[str, str], subject: S
             **{clean(left.path, 160): f"not carried: {left.reason}" for left in edits.left},
         }
     return fields
+
+
+def _edits(program: str, repo: Path, source: Source, root: Path, environ: Mapping[str, str]) -> Edits:
+    """Local edits, read with a temporary index and temporary objects: nothing of ours or of the owner's is written."""
+    inside = source.checkout == root or source.checkout in root.parents
+    with tempfile.TemporaryDirectory(prefix="nedura-plan-") as name:
+        objects = make_folder(Path(name) / "objects")
+        git = Git(program=program, repo=repo, objects=objects, environ=environ)
+        return read_edits(git, source, Path(name), untracked=not inside)
 
 
 def _tag_of(common_dir: Path, head: str) -> str:

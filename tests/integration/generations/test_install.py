@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from nedura.installs import find_installs, read_identity
 from nedura.testing.installs import TOY, TOY_FILES, Site, git, make_origin, make_site
 from nedura.update.generations import read_manifest, verify_generation
 from nedura.update.install import install_checkout
+from nedura.update.plan import plan_update
 from nedura.update.record import read_record
 
 
@@ -168,8 +170,6 @@ def test_a_moved_home_and_a_linked_launcher_still_run(site: Site, tmp_path: Path
     site.home.rename(moved)
     link = tmp_path / "toy"
     link.symlink_to(moved / "bin" / "toy")
-    import subprocess
-
     done = subprocess.run(
         [str(link)], capture_output=True, text=True, check=True, env={"PATH": os.environ["PATH"]}
     )
@@ -194,3 +194,39 @@ def test_what_runs_is_the_manifest(site: Site) -> None:
     assert set(manifest.files) == set(TOY_FILES)
     assert manifest.broken == {}
     assert manifest.env == ""
+
+
+def test_local_edits_are_part_of_what_is_installed(tmp_path: Path) -> None:
+    origin = make_origin(tmp_path / "origin")
+    checkout = origin.clone(tmp_path / "source")
+    (checkout / "toy/value.py").write_text("VALUE = 'mine'\n")
+    (checkout / "toy/extra.py").write_text("E = 1\n")
+    done = install_checkout(checkout, tmp_path / "home", product=TOY, python=sys.executable)
+    (paths,) = find_installs(tmp_path / "home")
+    manifest = read_manifest(paths.generations / done.generation)
+    assert set(manifest.edits) == {"toy/value.py", "toy/extra.py"}
+    assert subprocess.run([done.launcher], capture_output=True, text=True, check=True).stdout.startswith(
+        "mine\n"
+    )
+
+
+async def test_a_plan_writes_nothing_anywhere(site: Site, clean_environment: Path) -> None:
+    (site.checkout / "toy/value.py").write_text("VALUE = 'mine'\n")
+    (site.checkout / "toy/extra.py").write_text("E = 1\n")
+    folders = (site.home, site.checkout, clean_environment)
+
+    def everything() -> dict[str, tuple[int, int, int]]:
+        found = {}
+        for path in (path for folder in folders for path in folder.rglob("*")):
+            if (
+                "objects" in path.parts and path.is_file()
+            ):  # git renews the time stamp of a pack it still needs
+                continue
+            info = path.lstat()
+            found[str(path)] = (info.st_ino, info.st_size, info.st_mtime_ns)
+        return found
+
+    before = everything()
+    plan = await plan_update(home=site.home, product=site.product)
+    assert set(plan.local_edits) == {"toy/value.py", "toy/extra.py"}
+    assert everything() == before
