@@ -29,6 +29,7 @@ SERVICES = "tests.system.restart.service_scenes"
 
 @pytest.mark.system
 @pytest.mark.root
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", ["c070_five_units_three_homes", "c070_ten_units_one_hangs"])
 def test_c070_every_unit_of_the_install_and_one_failing_stops_none(name: str) -> None:
     run_scene(SCENES, name)
@@ -42,24 +43,28 @@ def test_c072_limits_in_every_spelling() -> None:
 
 @pytest.mark.system
 @pytest.mark.root
+@pytest.mark.timeout(120)
 def test_c072_the_clients_end_is_not_the_jobs_end() -> None:
     run_scene(SCENES, "c072_a_client_timeout_is_watched")
 
 
 @pytest.mark.system
 @pytest.mark.root
+@pytest.mark.timeout(120)
 def test_c073_a_stop_limit_shorter_than_the_drain() -> None:
     run_scene(SCENES, "c073_stop_limit_shorter_than_drain")
 
 
 @pytest.mark.system
 @pytest.mark.root
+@pytest.mark.timeout(120)
 def test_c074_a_failed_unit_comes_back_and_its_status_is_decoded() -> None:
     run_scene(SCENES, "c074_a_failed_unit_is_revived")
 
 
 @pytest.mark.system
 @pytest.mark.root
+@pytest.mark.timeout(120)
 def test_c075_the_managers_own_delay() -> None:
     run_scene(SCENES, "c075_a_delay_of_the_manager_is_not_waited_for")
 
@@ -140,6 +145,7 @@ async def test_c077_c078_an_update_inside_a_turn(tmp_path: Path) -> None:
 
 @pytest.mark.system
 @pytest.mark.root
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "name", ["c079_an_updater_in_the_gateways_own_cgroup", "c079_an_updater_that_cannot_leave_the_cgroup"]
 )
@@ -149,24 +155,28 @@ def test_c079_the_restart_does_not_end_the_updater(name: str) -> None:
 
 @pytest.mark.system
 @pytest.mark.root
+@pytest.mark.timeout(120)
 def test_c080_a_scratch_home_never_touches_the_production_service() -> None:
     run_scene(SERVICES, "c080_a_scratch_home_never_touches_the_production_service")
 
 
 @pytest.mark.system
 @pytest.mark.root
+@pytest.mark.timeout(120)
 def test_c082_an_existing_definition_keeps_its_home() -> None:
     run_scene(SERVICES, "c082_an_existing_definition_keeps_its_home")
 
 
 @pytest.mark.system
 @pytest.mark.root
+@pytest.mark.timeout(120)
 def test_c083_drop_ins_stay_and_only_meaning_counts() -> None:
     run_scene(SERVICES, "c083_drop_ins_stay_and_only_meaning_counts")
 
 
 @pytest.mark.system
 @pytest.mark.root
+@pytest.mark.timeout(120)
 def test_c085_a_wrapper_as_main_process() -> None:
     run_scene(SCENES, "c085_a_wrapper_as_main_process")
 
@@ -196,6 +206,7 @@ async def test_c092_a_link_is_resolved_anew_at_each_start(tmp_path: Path) -> Non
 
 @pytest.mark.system
 @pytest.mark.root
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", ["c093_a_refused_configuration", "c093_a_start_limit_is_named_and_lifted"])
 def test_c093_what_is_refused_is_not_started_for_ever(name: str) -> None:
     run_scene(SCENES, name)
@@ -216,11 +227,13 @@ def test_c156_a_successor_gets_nothing_of_another_profile() -> None:
 
 @pytest.mark.system
 @pytest.mark.root
+@pytest.mark.timeout(120)
 def test_c158_the_service_of_a_profile_that_goes() -> None:
     run_scene(SERVICES, "c158_the_service_of_a_profile_that_goes")
 
 
 @pytest.mark.system
 @pytest.mark.root
+@pytest.mark.timeout(120)
 def test_c163_two_services_for_one_home() -> None:
     run_scene(SCENES, "c163_two_services_for_one_home")

@@ -20,6 +20,7 @@ __all__ = ["SystemdSupervisor", "start_verb"]
 
 _HANDOVER_SECONDS: Final = 5.0
 _ACTIVE_SECONDS: Final = 10.0
+_IDLE_SECONDS: Final = 2.0
 _FAST_STEP: Final = 0.02
 _SLOW_STEP: Final = 0.25
 
@@ -209,12 +210,22 @@ class SystemdSupervisor:
 
     async def _until_active(self, armed: _Armed, limit: float) -> UnitState:
         loop = asyncio.get_running_loop()
-        end, step = loop.time() + limit, _FAST_STEP
+        start, step, idle_since = loop.time(), _FAST_STEP, None
         while True:
             state = await armed.systemctl.state(armed.before.name)
             if state.running:
                 return state
-            if loop.time() >= end or (state.active == "failed" and armed.may_manage):
+            now = loop.time()
+            idle_since = (idle_since or now) if state.active in ("failed", "inactive") else None
+            # a manager that will restart it says `activating`: idle for a while means that nobody will
+            given_up = idle_since is not None and now - idle_since >= (
+                0 if armed.may_manage else _IDLE_SECONDS
+            )
+            if (
+                now - start >= limit
+                or (given_up and state.active == "failed")
+                or (given_up and not armed.may_manage)
+            ):
                 check, reason = why_down(state)
                 raise RestartError(f"{state.name}: {reason}.", check=check)
             await asyncio.sleep(step)

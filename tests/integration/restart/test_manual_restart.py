@@ -15,7 +15,7 @@ from nedura.fleet.inventory import look
 from nedura.fleet.model import Runtime
 from nedura.fleet.restart import RestartParts
 from nedura.fleet.restart_events import MemberFailed, MemberRestarted, RestartEvent
-from nedura.fleet.rolling import roll
+from nedura.fleet.rolling import restart_rest, roll
 from nedura.fleet.supervisors.manual import ManualSupervisor
 from nedura.installs import CodeIdentity
 from tests.integration.restart.daemon import identity
@@ -42,11 +42,15 @@ async def rolled(
 async def test_members_started_by_hand_finish_their_turns_and_come_back(tmp_path: Path) -> None:
     root = make_root(tmp_path)
     homes = [root, add_profile(root, "a"), add_profile(root, "b")]
-    (root / "turn").write_text("0.4")
+    (root / "command").write_text(f"while [ ! -e {root}/go ]; do sleep 0.05; done")
     async with running(root, *homes) as members:
         (root / "version").write_text("2")
-        (root / "turn").write_text("0")
-        events = await rolled(members, identity("2"))
+        (root / "command").write_text("")
+        events = []
+        async for event in restart_rest(members, identity("2"), parts=parts()):
+            events.append(event)
+            if event.kind == "drain_waiting":
+                (root / "go").touch()
         done = {event.profile: event for event in events if isinstance(event, MemberRestarted)}
         assert set(done) == {"default", "a", "b"}
         assert any(event.kind == "drain_waiting" and "1 running turn" in event.copy for event in events)

@@ -34,7 +34,7 @@ def run_scene(module: str, name: str, *, mode: str = "user") -> None:
     assert not reason, reason
     result = subprocess.run(
         [str(HARNESS), mode, "-n", "--", sys.executable, "-W", "error", "-m", module, name],
-        cwd=ROOT, capture_output=True, text=True, timeout=58, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=ROOT, capture_output=True, text=True, timeout=115, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
     assert f"scene {name}: done" in result.stdout

@@ -80,7 +80,7 @@ async def c073_stop_limit_shorter_than_drain(host: Host) -> None:
 
 @scene
 async def a_unit_that_never_comes_back(host: Host) -> None:
-    host.unit(TimeoutStartSec="3")
+    host.unit(TimeoutStartSec="20")
     member = await host.member()
     host.release("2", fault="boot")
     begin = time.monotonic()
@@ -89,18 +89,18 @@ async def a_unit_that_never_comes_back(host: Host) -> None:
     assert failure.check == "boot"
     assert "exit code 1" in failure.reason
     assert failure.command == "systemctl --user restart nedura-gateway.service"
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 40
 
 
 @scene
 async def a_start_that_hangs_before_ready(host: Host) -> None:
-    host.unit(TimeoutStartSec="2")
+    host.unit(TimeoutStartSec="5")
     member = await host.member()
     host.release("2", fault="hang")
     begin = time.monotonic()
     events = await restart([member])
     assert failed(events)["default"].check == "ready"
-    assert time.monotonic() - begin < 10, "what hangs once is not tried twice"
+    assert time.monotonic() - begin < 25, "what hangs once is not tried twice"
 
 
 @scene
@@ -239,7 +239,7 @@ async def a_turn_longer_than_the_budget(host: Host) -> None:
 async def c070_ten_units_one_hangs(host: Host) -> None:
     names = [f"p{index}" for index in range(10)]
     for name in names:
-        host.unit(name, start=False, TimeoutStartSec="4")
+        host.unit(name, start=False, TimeoutStartSec="8")
     systemctl("start", *[f"nedura-gateway-{name}.service" for name in names])
     members = [await host.member(name) for name in names]
     host.release("2")
@@ -275,7 +275,7 @@ async def c072_a_client_timeout_is_watched(host: Host) -> None:
         said.append(words)
         (host.root / "gate").touch()  # what the start waits for
 
-    await supervisor._run_job(armed, "restart", 5.0, say)
+    await supervisor._run_job(armed, "restart", 3.0, say)
     assert any("restart running" in words or "start running" in words for words in said), said
     assert (await host.member()).code == identity("2")
 
@@ -283,14 +283,15 @@ async def c072_a_client_timeout_is_watched(host: Host) -> None:
 @scene
 async def the_client_timeout_of_a_job_that_goes_on(host: Host) -> None:
     host.release("1")
-    host.unit()
+    host.unit(TimeoutStartSec="40")
     member = await host.member()
     supervisor = SystemdSupervisor()
     await supervisor.arm(member)
-    host.release("2", boot="6")
+    host.release("2", fault="gate")
     with pytest.raises(RestartError, match="not complete") as caught:
         await supervisor._run_job(supervisor._armed["user", member.unit], "restart", 0.7, lambda words: None)
     assert caught.value.incomplete
+    (host.root / "gate").touch()
     assert (await host.member()).code == identity("2")
 
 
@@ -376,7 +377,7 @@ async def a_sealed_roll_with_a_bad_build(host: Host) -> None:
     """One member leaves service; the others are not touched."""
     names = [f"p{index}" for index in range(4)]
     for name in names:
-        host.unit(name, TimeoutStartSec="4")
+        host.unit(name, TimeoutStartSec="20")
     members = [await host.member(name) for name in names]
     host.release("2", fault="version")
     events = [event async for event in roll(members, identity("2"), parts=parts(), sealed=True, settle=1)]
@@ -453,7 +454,7 @@ async def c163_two_services_for_one_home(host: Host) -> None:
 
 
 def main(name: str) -> int:
-    asyncio.run(asyncio.wait_for(SCENES[name](new_host()), 55))
+    asyncio.run(asyncio.wait_for(SCENES[name](new_host()), 105))
     sys.stdout.write(f"scene {name}: done\n")
     return 0
 

@@ -349,7 +349,7 @@ async def value_to_unit_to_systemd(folder: Path) -> None:
         ]
     )
 
-    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(st.one_of(text, special), st.one_of(text, special))
     def check(name: str, path: str) -> None:
         wanted = Wanted(
@@ -379,7 +379,7 @@ SCENES["value_to_unit_to_systemd"] = value_to_unit_to_systemd
 
 def main(name: str) -> int:
     folder = Path(tempfile.mkdtemp(prefix="s-", dir=os.environ["XDG_RUNTIME_DIR"]))
-    asyncio.run(asyncio.wait_for(SCENES[name](folder), 55))
+    asyncio.run(asyncio.wait_for(SCENES[name](folder), 105))
     sys.stdout.write(f"scene {name}: done\n")
     return 0
 

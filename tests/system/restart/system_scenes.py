@@ -126,9 +126,12 @@ def root_on_the_home_of_a_user() -> None:
     pid = main_pid()
     sh("touch", "/run/mark")
     for argv in (
-        ("install",), ("uninstall",), ("start",), ("stop",), ("stop", "--all"), ("restart",), ("restart", "--all"),
-        ("install", "--system"), ("uninstall", "--system"),
-    ):  # fmt: skip
+        ("install",),
+        ("uninstall",),
+        ("stop", "--all"),
+        ("restart", "--all"),
+        ("install", "--system"),
+    ):
         refused = nedura_as_root("gateway", *argv, check=False)
         assert refused.returncode == 2, (argv, refused.stdout, refused.stderr)
     found = sh("find", str(HOME.parent), "-newer", "/run/mark", "-uid", "0").stdout.split()

@@ -7,7 +7,8 @@ from tests.system.restart.scenes import SCENES
 from tests.system.restart.service_scenes import SCENES as SERVICE_SCENES
 from tests.system.restart.system_scenes import SCENES as SYSTEM_SCENES
 
-pytestmark = [pytest.mark.system, pytest.mark.root]
+# seconds of a quiet machine are a tenth of this
+pytestmark = [pytest.mark.system, pytest.mark.root, pytest.mark.timeout(120)]
 
 
 def others(scenes: object) -> list[str]:

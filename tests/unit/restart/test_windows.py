@@ -4,7 +4,7 @@ import json
 import xml.etree.ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nedura.errors import UsageError
@@ -67,10 +67,12 @@ def test_the_token_survives_the_wire() -> None:
 
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
 )
 
 
+@settings(max_examples=50, deadline=None)
 @given(ANY_JSON)
 def test_any_token_of_another_version_can_be_read(value: object) -> None:
     assert isinstance(PauseToken.parse(value), PauseToken)
