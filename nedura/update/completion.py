@@ -307,6 +307,10 @@ class Completion:
         ]
         if owed:
             debt.change(lambda old: restart_record.with_inventory(old, owed))
+        if self.restarted and not any(
+            row.failing for row in matrix.rows
+        ):  # another profile's update attaches to it
+            debt.change(lambda old: restart_record.restarted(old, pid=os.getpid(), now=self.clock.time()))
         if matrix.complete and owed and not any(row.failing for row in matrix.rows):
             return  # pending or silent about itself: no failure, but it stays armed until it is proven
         if "gateway_restart" not in self.followups:
