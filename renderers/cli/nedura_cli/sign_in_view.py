@@ -15,6 +15,9 @@ from nedura_cli.output import Output
 
 __all__ = ["exit_code", "show_sign_in", "take_over"]
 
+HEARTBEAT = 30.0
+"""Seconds between two signs of life in plain mode."""
+
 MakeStates = Callable[[Callable[[], bool]], AsyncGenerator[SignInState, None]]
 """Makes the generator, given the question whether the user cancelled."""
 
@@ -49,8 +52,22 @@ class _Interrupt:
         self.asked = True
 
 
-def show_sign_in(make: MakeStates, output: Output, *, browser: bool = True, qr: bool = False) -> SignInState:
+def show_sign_in(
+    make: MakeStates,
+    output: Output,
+    *,
+    browser: bool = True,
+    qr: bool = False,
+    heartbeat: float = HEARTBEAT,
+) -> SignInState:
     """Run a sign-in and show every state of it; returns the last one.
+
+    Args:
+        make: makes the states.
+        output: where they go.
+        browser: a browser may be opened.
+        qr: the link is shown as a QR code too.
+        heartbeat: seconds between two signs of life in plain mode.
 
     Raises:
         KeyboardInterrupt: Ctrl-C a second time.
@@ -58,7 +75,7 @@ def show_sign_in(make: MakeStates, output: Output, *, browser: bool = True, qr: 
     try:
         if output.interactive and sys.stdin.isatty():
             return asyncio.run(_on_screen(make, output, browser, qr))
-        return asyncio.run(_show(make, output, browser, qr))
+        return asyncio.run(_show(make, output, browser, qr, heartbeat))
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
 
@@ -76,15 +93,27 @@ async def _on_screen(make: MakeStates, output: Output, browser: bool, qr: bool) 
     return last
 
 
-async def _show(make: MakeStates, output: Output, browser: bool, qr: bool) -> SignInState:
+async def _show(make: MakeStates, output: Output, browser: bool, qr: bool, heartbeat: float) -> SignInState:
     last: SignInState | None = None
-    with _Interrupt() as interrupted:
-        async with aclosing(make(interrupted)) as states:
-            async for state in states:
-                last = state
-                _one(state, output, browser, qr)
+    beating = asyncio.ensure_future(_beat(output, heartbeat)) if output.plain else None
+    try:
+        with _Interrupt() as interrupted:
+            async with aclosing(make(interrupted)) as states:
+                async for state in states:
+                    last = state
+                    _one(state, output, browser, qr)
+    finally:
+        if beating is not None:
+            beating.cancel()
     assert last is not None
     return last
+
+
+async def _beat(output: Output, seconds: float) -> None:
+    """A line now and then for those who cannot see a cursor blink."""
+    while True:
+        await asyncio.sleep(seconds)
+        output.line("Still waiting for the sign-in.")
 
 
 def take_over(state: Completed, output: Output) -> Completed:
