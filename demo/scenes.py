@@ -130,7 +130,7 @@ async def update(story: Story) -> str:
     story.receipt = str(receipt)
     before, story.pointed = story.pointed, only_install(world).pointed()
     hold(story.pointed != before, "current names the new generation")
-    world.fact(f"receipt {receipt} says {read_json(receipt, 8 << 20)['outcome']}")
+    world.fact(f"its receipt says {read_json(receipt, 8 << 20)['outcome']}: {receipt.name}")
     seconds = asyncio.get_running_loop().time() - started
     return f"{origin.head[:8]} -> {origin.newer[:8]} in {seconds:.1f} s, first restarted: {restarted[0]['profile']}"
 

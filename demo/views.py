@@ -20,7 +20,7 @@ from nedura.signin import Code
 from nedura.wire import Event
 from nedura_cli.look import Look, find_look
 from nedura_cli.output import Output
-from nedura_cli.update_view import UpdatePicture, matrix_table
+from nedura_cli.update_view import UpdatePicture, matrix_parts
 
 __all__ = ["LiveView", "Picture", "PlainView", "View", "WireView", "choose"]
 
@@ -132,7 +132,7 @@ class Picture:
             )
         if self._last is not None and self._matrix is not None:
             yield Text("")
-            yield matrix_table(self._look, self._matrix, options.max_width)
+            yield from matrix_parts(self._look, self._matrix, options.max_width)
             yield Text("")
         if self._last is not None:
             key = "ui_ok" if self._last.ok else "ui_error"

@@ -29,9 +29,10 @@ from nedura.wire import Event
 from nedura_cli.look import Look, find_look
 from nedura_cli.output import Output
 
-__all__ = ["LiveUpdate", "PlainUpdate", "UpdatePicture", "UpdateView", "choose_view"]
+__all__ = ["LiveUpdate", "PlainUpdate", "UpdatePicture", "UpdateView", "choose_view", "matrix_parts"]
 
 DETAILS: Final = 6
+FOREIGN: Final = 3
 QUIET_TERMINAL: Final = 2.0
 QUIET_PLAIN: Final = 30.0
 """Seconds without a line after which a view says that it goes on: on a terminal, and for screen readers and logs."""
@@ -248,7 +249,7 @@ class UpdatePicture:
     def _tail(self, width: int) -> list[RenderableType]:
         parts: list[RenderableType] = []
         if self._matrix is not None:
-            parts.append(matrix_table(self._look, self._matrix, width))
+            parts += matrix_parts(self._look, self._matrix, width)
         parts += [self._look.text(item.copy_terminal, "ui_warn") for item in tuple(self._owed)]
         if self._last is not None:
             key = "ui_ok" if self._last.exit_code == 0 else "ui_error"
@@ -260,8 +261,18 @@ def _height(part: RenderableType) -> int:
     return part.row_count + 1 if isinstance(part, Table) else 1
 
 
-def matrix_table(look: Look, matrix: FleetMatrix, width: int) -> Table:
-    """The version matrix as a table; on a narrow terminal without its processes."""
+def matrix_parts(look: Look, matrix: FleetMatrix, width: int) -> list[RenderableType]:
+    """The version matrix as a table, and below it what was left alone; only the first few of those by name."""
+    foreign = [look.text(item.copy_terminal, "banner_dim") for item in matrix.foreign[:FOREIGN]]
+    for line in foreign:
+        line.no_wrap, line.overflow = True, "ellipsis" if look.terminal.unicode else "crop"
+    more = len(matrix.foreign) - FOREIGN
+    rest = [look.text(f"and {more} more of other homes", "banner_dim")] if more > 0 else []
+    return [_matrix_table(look, matrix, width), *foreign, *rest]
+
+
+def _matrix_table(look: Look, matrix: FleetMatrix, width: int) -> Table:
+    """One row a gateway; on a narrow terminal without its process."""
     wide = width >= 60
     table = Table(
         box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=look.style("banner_accent", bold=True)
@@ -275,8 +286,6 @@ def matrix_table(look: Look, matrix: FleetMatrix, width: int) -> Table:
         table.add_row(
             *(look.text(cell, key if index == 0 else "banner_text") for index, cell in enumerate(cells))
         )
-    for foreign in matrix.foreign:
-        table.add_row("", look.text(foreign.copy_terminal, "banner_dim"))
     return table
 
 

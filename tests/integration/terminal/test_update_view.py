@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import pytest
 
-from nedura.fleet import DrainWaiting, FleetMatrix, MatrixRow, MemberRestarted, RestartStarted
+from nedura.fleet import DrainWaiting, FleetMatrix, Foreign, MatrixRow, MemberRestarted, RestartStarted
 from nedura.installs import CodeIdentity
 from nedura.skins import load_skin
 from nedura.update import (
@@ -105,6 +106,24 @@ def test_the_end_shows_matrix_debts_and_who_retries(tmp_path: Path) -> None:
         assert part in text
     for event in end()[3:]:
         assert " ".join(event.copy_terminal.split()) in " ".join(text.split())
+
+
+def test_what_is_left_alone_does_not_squeeze_the_matrix(tmp_path: Path) -> None:
+    shown = picture(tmp_path, Now())
+    foreign = tuple(
+        Foreign(
+            what="gateway process",
+            name=f"pid {number}",
+            reason="another home",
+            home=Path("/somewhere/else") / ("x" * 60),
+        )
+        for number in range(9)
+    )
+    shown.show(FleetMatrix(expected=NEW, rows=(row("default"), row("alpha")), foreign=foreign))
+    lines = seen(shown, tmp_path)
+    assert any(re.match(r"✓\s+alpha\s+11\s+bbbbbbbb\s+up to date", line) for line in lines), lines
+    assert sum("left" in line or "pid" in line for line in lines) == 3
+    assert "and 6 more of other homes" in "\n".join(lines)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(24, 80), (50, 200), (20, 40), (10, 40)])
