@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nedura.update.archive import IMPORT_LIMITS
     from nedura.update.backup import take_backup
     from nedura.update.channels import set_channel
-    from nedura.update.check import CheckResult, check_and_remember, passive_notice
+    from nedura.update.check import CheckResult
     from nedura.update.events import (
         AlreadyReported,
         Committed,
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from nedura.update.launch import Launch, is_exempt
     from nedura.update.marker import action_marker
     from nedura.update.nets import run_nets
+    from nedura.update.notice import check_and_remember, passive_notice
     from nedura.update.options import UpdateOptions
     from nedura.update.parts import Refusal, UpdateParts
     from nedura.update.plan import Plan
@@ -124,8 +125,8 @@ _EXPORTS = {
     "Subject": "nedura.update.admission",
     "find_subject": "nedura.update.admission",
     "CheckResult": "nedura.update.check",
-    "check_and_remember": "nedura.update.check",
-    "passive_notice": "nedura.update.check",
+    "check_and_remember": "nedura.update.notice",
+    "passive_notice": "nedura.update.notice",
     "set_channel": "nedura.update.channels",
     "PmStatus": "nedura.update.pm",
     "PmCollected": "nedura.update.pm",

@@ -29,6 +29,7 @@ from nedura.installs import (
 )
 from nedura.locks import FileLock
 from nedura.product import NEDURA, Product
+from nedura.update.lock import is_running
 from nedura.update.obligations import RestartObligation, TailObligation, restart_folder
 
 __all__ = ["EXEMPT", "Launch", "is_exempt"]
@@ -118,6 +119,9 @@ class Launch:
         tail = TailObligation(self.install.folder)
         if not tail.is_armed():
             return
+        lock_file = self.install.folder / f".{self.product.command}-update.lock"
+        if is_running(self.root_home, lock_file, self.product, self.now()):
+            return  # it is being finished right now, if only by the half that survived
         attempts = tail.attempts()
         command = self.product.command
         if attempts.exhausted:

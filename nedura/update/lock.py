@@ -21,7 +21,15 @@ from nedura.records import make_folder, open_ours, read_bytes, remove, write_byt
 from nedura.text import spoken_wait
 from nedura.update.owner import Owner, ancestors, is_alive, myself
 
-__all__ = ["LockHeld", "LockRecord", "UpdateLock", "UpdateLockUnusable", "format_record", "parse_record"]
+__all__ = [
+    "LockHeld",
+    "LockRecord",
+    "UpdateLock",
+    "UpdateLockUnusable",
+    "format_record",
+    "is_running",
+    "parse_record",
+]
 
 V1_CEILING: Final = 20 * 60.0
 """Seconds after which a version 1 marker (no creation time) is stale."""
@@ -84,6 +92,38 @@ def is_live(record: LockRecord | None, now: float) -> bool:
     if record.version == 1 and now - record.started > V1_CEILING:
         return False
     return is_alive(record.owner)
+
+
+def is_running(root_home: Path, lock_file: Path, product: Product, now: float) -> bool:
+    """Whether an update of this home or install runs now, an orphaned second half included; in doubt it does.
+
+    Args:
+        root_home: root home.
+        lock_file: the install's lock file.
+        product: names.
+        now: unix seconds.
+    """
+    try:
+        if is_live(parse_record(read_bytes(root_home / f".{product.command}-update-in-progress", 4096)), now):
+            return True
+    except RecordMissing:
+        pass
+    except StoreError:
+        return True
+    try:
+        handle = open_ours(lock_file, os.O_RDWR)
+    except RecordMissing:
+        return False
+    except StoreError:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(handle)
 
 
 class UpdateLock:

@@ -12,6 +12,7 @@ from nedura.installs import CodeIdentity, InstallPaths
 from nedura.locks import FileLock
 from nedura.product import NEDURA
 from nedura.update.launch import Launch, is_exempt
+from nedura.update.lock import UpdateLock
 from nedura.update.obligations import RestartObligation, TailObligation
 from nedura.update.settle import settle_from_fleet
 from tests.kits.pipeline import INSTALL_ID, NEW, OLD, ToyFleet, gateway
@@ -99,6 +100,20 @@ def test_launches_take_turns(desk: Desk) -> None:
     assert desk.launch() == []
     assert desk.runs == 0
     other.release()
+
+
+def test_an_update_that_still_runs_is_left_to_itself(desk: Desk) -> None:
+    """Also when only its second half is left, which holds nothing but the inherited install lock."""
+    desk.tail.arm()
+    lock = UpdateLock(desk.home, desk.paths.folder / ".nedura-update.lock", NEDURA, {})
+    lock.acquire(desk.now)
+    assert desk.launch() == []
+    (desk.home / ".nedura-update-in-progress").unlink()
+    assert desk.launch() == []
+    assert desk.runs == 0
+    lock.release()
+    desk.launch()
+    assert desk.runs == 1
 
 
 def test_a_home_that_cannot_be_used_does_not_stop_a_launch(desk: Desk) -> None:
