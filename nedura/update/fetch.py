@@ -46,15 +46,17 @@ def check_branch(git: Git, name: str) -> str:
     return name
 
 
-def fetch_ref(git: Git, remote: Remote, ref: str, *, timeout: float = FETCH_TIMEOUT, depth: int = 0) -> str:
+def fetch_ref(
+    git: Git, remote: Remote, ref: str, *, into: str = FETCHED, timeout: float = FETCH_TIMEOUT
+) -> str:
     """Fetch one full ref (or commit id) and return the commit it names.
 
     Args:
         git: our repository.
         remote: the pinned remote.
         ref: `refs/heads/x`, `refs/tags/x` or a commit id.
+        into: our ref that gets it.
         timeout: seconds.
-        depth: cut the history there; 0 for all of it.
 
     Raises:
         FetchError: one of the classes of `fetch_failures`; `stop_class` is `fetch_failed` (or `git_timeout`, `disk_full`).
@@ -67,14 +69,13 @@ def fetch_ref(git: Git, remote: Remote, ref: str, *, timeout: float = FETCH_TIME
         "--no-write-fetch-head",
         "--no-auto-maintenance",
     ]
-    options += [f"--depth={depth}"] if depth else []
     answer = git.run(
-        "fetch", *options, "--end-of-options", remote.url, f"{wanted}:{FETCHED}",
+        "fetch", *options, "--end-of-options", remote.url, f"{wanted}:{into}",
         protocol=remote.protocol, owner_config=True, timeout=timeout, ok=range(-64, 256),
     )  # fmt: skip
     if answer.code != 0:
         raise FetchError(remote, answer)
-    return commit_id(git.line("rev-parse", "--verify", f"{FETCHED}^{{commit}}"))
+    return commit_id(git.line("rev-parse", "--verify", f"{into}^{{commit}}"))
 
 
 def remote_tags(git: Git, remote: Remote, *, timeout: float = 60.0) -> dict[str, str]:

@@ -10,7 +10,7 @@ import attrs
 from nedura.errors import UpdateError
 from nedura.text import clean
 from nedura.update.channels import Choice
-from nedura.update.fetch import check_branch, fetch_ref, remote_tags
+from nedura.update.fetch import FETCHED, check_branch, fetch_ref, remote_tags
 from nedura.update.git import Git, is_commit_id
 from nedura.update.urls import Remote
 
@@ -67,7 +67,7 @@ def _has(git: Git, commit: str) -> bool:
 
 
 def fetch_target(
-    git: Git, remote: Remote, choice: Choice, current: str, *, known: Sequence[str] = ()
+    git: Git, remote: Remote, choice: Choice, current: str, *, known: Sequence[str] = (), into: str = FETCHED
 ) -> Target:
     """Fetch what the choice names and compare it with what runs.
 
@@ -77,16 +77,17 @@ def fetch_target(
         choice: branch or channel.
         current: commit id that runs, may be empty.
         known: from `known_tips`, asked before.
+        into: our ref that gets the commit.
 
     Raises:
         UpdateError: it cannot be fetched, or a channel names no release.
     """
     if choice.branch:
         name = check_branch(git, choice.branch)
-        commit = fetch_ref(git, remote, f"refs/heads/{name}")
+        commit = fetch_ref(git, remote, f"refs/heads/{name}", into=into)
     else:
         name = choice.pick(remote_tags(git, remote))
-        commit = fetch_ref(git, remote, f"refs/tags/{name}")
+        commit = fetch_ref(git, remote, f"refs/tags/{name}", into=into)
     return attrs.evolve(_compare(git, name, current, commit, known), fetched=commit)
 
 

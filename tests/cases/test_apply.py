@@ -18,11 +18,12 @@ from nedura.product import Build
 from nedura.programs import child_environment
 from nedura.testing.installs import TOY, TOY_FILES, Site, git, make_origin, make_site
 from nedura.update.bounded import run_bounded
-from nedura.update.check import check_and_remember, check_for_update, passive_notice
+from nedura.update.check import check_for_update
 from nedura.update.edits import read_edits
 from nedura.update.generations import read_manifest, verify_generation
 from nedura.update.git import find_git
 from nedura.update.install import install_checkout
+from nedura.update.notice import check_and_remember, passive_notice
 from nedura.update.repository import open_repository
 from nedura.update.source import read_source
 from nedura.update.validate import import_closure

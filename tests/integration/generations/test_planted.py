@@ -13,11 +13,12 @@ import pytest
 from nedura.errors import NeduraError, RefusedError
 from nedura.locks import FileLock
 from nedura.testing.installs import TOY, Site, make_origin, make_site
-from nedura.update.check import CheckResult, remember_check
+from nedura.update.check import CheckResult
 from nedura.update.failed import check_not_failed, remember_failed
 from nedura.update.generations import next_generation
 from nedura.update.install import install_checkout
 from nedura.update.launcher import write_launcher
+from nedura.update.notice import remember_check
 from nedura.update.places import check_home_place, check_parents
 from nedura.update.record import read_record
 

@@ -15,9 +15,10 @@ from nedura.config import read_config
 from nedura.errors import UpdateError
 from nedura.testing.installs import Site, git, make_origin
 from nedura.update.channels import channel_key, set_channel
-from nedura.update.check import check_for_update, passive_notice
+from nedura.update.check import check_for_update
 from nedura.update.collect import collect
 from nedura.update.install import install_checkout
+from nedura.update.notice import passive_notice
 from nedura.update.pm import PmCollected, collect_garbage, pm_status
 from nedura.update.pm_repair import pm_sync
 from nedura.update.repository import open_repository

@@ -1,0 +1,163 @@
+"""The passive notice: what an earlier check found, and at most daily a new one in the background.
+
+An answer that could not be had is `unknown`, never "current", and is asked again (C056). What is kept is believed only while the
+very same commit runs (C021).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from nedura.config import read_config
+from nedura.errors import NeduraError, StoreError
+from nedura.product import Product
+from nedura.programs import child_environment
+from nedura.records import read_json, write_json
+from nedura.text import clean
+
+if TYPE_CHECKING:
+    from nedura.update.check import CheckResult
+
+__all__ = ["check_and_remember", "is_due", "notice_text", "passive_notice", "remember_check"]
+
+RECORD: Final = "update_check.json"
+DAY: Final = 86_400.0
+RETRY: Final = 3_600.0
+"""Seconds after which an unanswered passive check may be tried again."""
+
+
+def check_and_remember(
+    root_home: Path,
+    product: Product,
+    environ: Mapping[str, str],
+    *,
+    branch: str | None = None,
+    channel: str | None = None,
+    now: float | None = None,
+    anchor: Path | None = None,
+) -> CheckResult:
+    """`check_for_update`, and its answer kept for the passive notice.
+
+    Raises:
+        NeduraError: as `check_for_update`; what is kept then is only that nobody could be asked.
+    """
+    from nedura.update.admission import find_subject  # the notice itself, at each start, needs none of this
+    from nedura.update.check import CheckResult, check_for_update
+
+    now = time.time() if now is None else now
+    current = find_subject(root_home, product, environ, anchor=anchor).code.code_sha
+    try:
+        result = check_for_update(root_home, product, environ, branch=branch, channel=channel, anchor=anchor)
+    except NeduraError:
+        remember_check(root_home, CheckResult(state="unknown"), current, now)
+        raise
+    if not branch and not channel:
+        remember_check(root_home, result, current, now)
+    return result
+
+
+def remember_check(root_home: Path, result: CheckResult, current: str, now: float) -> None:
+    """Keep an answer for the passive notice; an unknown one only so far that it is not asked again at once.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    write_json(
+        root_home / RECORD,
+        {
+            "at": now,
+            "state": result.state,
+            "commits": result.commits,
+            "name": result.name,
+            "current": current,
+        },
+    )
+
+
+def _read(root_home: Path) -> dict[str, Any]:
+    try:
+        record = read_json(root_home / RECORD, 65536)
+    except StoreError:
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def is_due(record: Mapping[str, Any], current: str, now: float) -> bool:
+    """Whether a passive check may start: at most daily, hourly after no answer, at once when other code runs now."""
+    at = record.get("at")
+    if not isinstance(at, (int, float)) or record.get("current") != current or not at <= now:
+        return True
+    return now - at >= (RETRY if record.get("state") == "unknown" else DAY)
+
+
+def notice_text(record: Mapping[str, Any], current: str, command: str) -> str:
+    """What a start-up may say about a kept answer; empty when it says nothing or is about other code."""
+    if record.get("state") != "behind" or record.get("current") != current:
+        return ""
+    commits = record.get("commits")
+    many = (
+        f"{commits} commit{'' if commits == 1 else 's'}"
+        if isinstance(commits, int) and commits > 0
+        else "changes"
+    )
+    return f"A newer version is available ({many} on {clean(record.get('name'), 60)}). Update with: {command} update"
+
+
+def passive_notice(
+    root_home: Path,
+    product: Product,
+    current: str,
+    launcher: Path,
+    *,
+    environ: Mapping[str, str] | None = None,
+    now: float | None = None,
+) -> str:
+    """The notice of a kept answer, and at most daily a check in the background. Never blocks, never raises.
+
+    Args:
+        root_home: the root home.
+        product: names.
+        current: commit id that runs.
+        launcher: what the background check is started with.
+        environ: the environment.
+        now: unix seconds.
+    """
+    environ = os.environ if environ is None else environ
+    now = time.time() if now is None else now
+    try:
+        if not read_config(root_home).flag("updates.check", True):
+            return ""
+        record = _read(root_home)
+        if is_due(record, current, now) and launcher.is_file():
+            write_json(
+                root_home / RECORD,
+                {**record, "at": now, "state": record.get("state", "unknown"), "current": current},
+            )
+            _start_check(launcher, root_home, product, environ)
+    except (
+        NeduraError,
+        OSError,
+        subprocess.SubprocessError,
+    ):  # a notice is a courtesy; the explicit check says what is wrong
+        return ""
+    return notice_text(record, current, product.command)
+
+
+def _start_check(launcher: Path, root_home: Path, product: Product, environ: Mapping[str, str]) -> None:
+    """Start it through a shell that ends at once, so that the check is nobody's child."""
+    subprocess.run(
+        ["/bin/sh", "-c", '"$@" &', "sh", str(launcher), "update", "--check", "--passive"],
+        env=child_environment(environ, keep=("SSH_AUTH_SOCK",), **{product.env("HOME"): str(root_home)}),
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        timeout=10,
+        check=False,
+    )
