@@ -278,6 +278,23 @@ def test_status_answers_at_once_while_a_sign_in_waits(machine: Machine) -> None:
     process.communicate()
 
 
+def test_two_processes_sign_in_at_once_in_one_home(machine: Machine) -> None:
+    before = machine.pending()
+    processes = [machine.begin("auth", "upgrade", "--json") for _ in range(2)]
+    for code, email in zip(
+        sorted(machine.pending() - before), ("alice@example.test", "bob@example.test"), strict=True
+    ):
+        machine.portal.decide(code, account=email)
+    for process in processes:
+        out, err = process.communicate(timeout=45)
+        assert (process.returncode, err) == (0, "")
+        assert json.loads(out.splitlines()[-1])["kind"] == "completed"
+    entry = machine.auth()["providers"]["nous"]
+    shared = json.loads((machine.home / "shared" / "nous_auth.json").read_text())
+    assert entry["refresh_token"] == shared["refresh_token"]
+    assert machine.run("auth", "status", "--json").events[0]["checked"] is True
+
+
 def test_hostile_text_of_the_portal_reaches_no_terminal(machine: Machine) -> None:
     evil = "\x1b]8;;http://evil\x07\x1b[31mX\u202e"
     machine.portal.plant(route="device_code", status=400, error=evil, text=evil)
