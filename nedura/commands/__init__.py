@@ -24,6 +24,7 @@ __all__ = [
     "each_parser",
     "flags_with_value",
     "own_flags",
+    "own_options",
     "subparser",
     "value_flags",
 ]

@@ -63,6 +63,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "debug": ("nedura debug bundle --preview",),
     "debug bundle": ("nedura debug bundle --preview", "nedura debug bundle --output bundle.zip"),
     "auth add": ("nedura auth add nous --label work", "nedura auth add nous --for tools --no-browser"),
+    "auth free-tier": ("nedura auth free-tier",),
     "auth step-up": ("nedura auth step-up --scope billing:manage",),
     "model": ("nedura model", "nedura model --login"),
     "gateway install": ("nedura gateway install", "nedura -p coder gateway install --no-start-now"),

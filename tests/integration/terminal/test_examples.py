@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shlex
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nedura.commands import build_parser, each_parser
+from nedura.commands import build_parser, each_parser, own_options
 from nedura.commands.examples import EXAMPLES
 from nedura.errors import UsageError
 from nedura.profile_archive import export_profile
@@ -95,9 +96,21 @@ def test_every_command_has_help_and_examples_that_parse() -> None:
     assert NOT_RUN.keys() <= set(ALL)
 
 
-def test_every_option_and_command_is_explained() -> None:
-    import argparse
+NO_RESULT = {("config", "edit"), ("gateway", "run"), ("completion",)}
+"""Commands that print no result: an editor, a process that serves, a script for a shell."""
 
+
+def test_every_command_that_prints_a_result_has_json() -> None:
+    for path, parser in each_parser(build_parser()):
+        if path and subparser_names(parser) == () and path not in NO_RESULT:
+            assert "--json" in own_options(parser), " ".join(path)
+
+
+def subparser_names(parser: argparse.ArgumentParser) -> tuple[str, ...]:
+    return tuple(path[0] for path, _ in each_parser(parser) if len(path) == 1)
+
+
+def test_every_option_and_command_is_explained() -> None:
     for path, parser in each_parser(build_parser()):
         for action in parser._actions:
             if action.help == argparse.SUPPRESS or isinstance(action, argparse._SubParsersAction):
