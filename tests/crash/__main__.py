@@ -6,15 +6,17 @@ import argparse
 import json
 import sys
 import time
+from contextlib import AbstractContextManager
 from typing import Any
 
 import attrs
 
 from tests.crash.bugs import BUGS, NEVER
-from tests.crash.look import PROFILES, look, seed_state
+from tests.crash.look import PROFILES, current_of, look, seed_state
 from tests.crash.plan import Kill, plan_kill
 from tests.crash.rules import after_kill, after_update
 from tests.crash.strike import count_calls, has_strace, strike
+from tests.kits.checkout import checkout_world
 from tests.kits.site import World, quick_tree, world
 
 
@@ -63,14 +65,14 @@ class Harness:
 
     def run(self, kill: Kill) -> list[str]:
         """One kill, one launch, one more update; what did not hold."""
-        old, commit = self.here.current, self.commit()
+        old, commit = current_of(self.here), self.commit()
         known = {receipt["update_id"] for receipt in self.here.receipts()}
         code, reached = strike(self.here, kill)
         self.kills += reached
         self.reached += reached
         if reached and kill.how == "call":
             self.calls.setdefault(kill.call, set()).add(kill.number)
-        facts = look(self.here, old=old, commit=commit)
+        facts = look(self.here, old=old, commit=commit, mended=False)
         runs = [r for r in facts.receipts if r is not None and r["update_id"] not in known]
         run = runs[-1]["update_id"] if runs else None
         if reached:
@@ -124,12 +126,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="crash")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--layout", choices=("sealed", "checkout"), default="sealed")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--self-check", action="store_true", help="plant known bugs; each must be reported")
     args = parser.parse_args(argv)
     if args.self_check:
         return self_check(args)
-    with world() as here:
+    make: AbstractContextManager[World] = checkout_world() if args.layout == "checkout" else world()
+    with make as here:
         prepare(here)
         harness = Harness(here, args.json)
         harness.measure()
@@ -141,6 +145,7 @@ def main(argv: list[str] | None = None) -> int:
                 harness.violations.append({"seed": seed, "kill": kill.name, "found": found})
         harness.tell(
             kind="crash_finished",
+            layout=args.layout,
             runs=args.runs,
             seed=args.seed,
             reached=harness.reached,

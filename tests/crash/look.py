@@ -12,11 +12,13 @@ import psutil
 
 from nedura.errors import StoreError
 from nedura.installs import read_identity
+from nedura.testing.installs import git
 from nedura.update.generations import is_generation, list_generations, verify_generation
 from tests.crash.rules import Facts
+from tests.kits.checkout import CheckoutWorld
 from tests.kits.site import World
 
-__all__ = ["EDIT", "PROFILES", "look", "seed_state"]
+__all__ = ["EDIT", "PROFILES", "current_of", "look", "seed_state"]
 
 PROFILES = ("default", "alpha", "beta")
 EDIT = ("nedura/locally_added.py", "ADDED = 'by the owner'\n")
@@ -80,7 +82,7 @@ def _stores(world: World) -> dict[str, str]:
     return found
 
 
-def _members(world: World) -> dict[str, tuple[bool, str]]:
+def _members(world: World, field: str = "generation") -> dict[str, tuple[bool, str]]:
     done = world.command("fleet", "status", "--json")
     rows = json.loads(done.stdout.splitlines()[-1])["runtimes"] if done.stdout else []
     found = dict.fromkeys(PROFILES, (False, ""))
@@ -91,7 +93,7 @@ def _members(world: World) -> dict[str, tuple[bool, str]]:
                 "draining",
                 "degraded",
             )
-            found[row["profile"]] = (answers, str((row.get("code") or {}).get("generation", "")))
+            found[row["profile"]] = (answers, str((row.get("code") or {}).get(field, "")))
     return found
 
 
@@ -116,14 +118,50 @@ def _updaters(world: World) -> list[str]:
     return found
 
 
-def look(world: World, *, old: str, commit: str) -> Facts:
+def current_of(world: World) -> str:
+    """What runs: the generation that `current` names, or the commit that a checkout is at."""
+    return world.head if isinstance(world, CheckoutWorld) else _current(world)
+
+
+def _look_checkout(world: CheckoutWorld, old: str, commit: str, mended: bool) -> Facts:
+    """The same of a checkout: commits instead of generations; whole means that no tracked file differs from HEAD."""
+    head = world.head
+    dirty = git(world.tree, "diff", "--name-only", "HEAD").splitlines() if mended else []
+    torn = [".git/nedura-update-pull"] if mended and (world.tree / ".git/nedura-update-pull").exists() else []
+    marker, alive = _marker(world)
+    receipts = world.home / "logs/update_receipts"
+    edit = world.tree / EDIT[0]
+    stashed = EDIT[0] in git(world.tree, "log", "--all", "--name-only", "--format=", "-n", "30").splitlines()
+    there = (edit.is_file() and edit.read_text() == EDIT[1]) or stashed
+    return Facts(
+        current=head,
+        old=old,
+        new=commit,
+        damaged=(*dirty, *torn),
+        tail=(world.site.paths.folder / "source-completion-pending").exists(),
+        debt=any((world.folder / "locks").glob("host-update-restart-*.json")),
+        marker=marker,
+        alive=alive,
+        receipts=[_json(path) for path in sorted(receipts.glob("update_*.json"))],
+        latest=_json(receipts / "latest.json"),
+        members=_members(world, "code_sha"),
+        stores=_stores(world),
+        edits={EDIT[0]: there},
+        processes=_updaters(world),
+    )
+
+
+def look(world: World, *, old: str, commit: str, mended: bool = True) -> Facts:
     """Collect everything.
 
     Args:
         world: the world.
         old: generation that was current before the run.
         commit: commit id of the target.
+        mended: whether a launch has had its turn; a checkout may be torn before.
     """
+    if isinstance(world, CheckoutWorld):
+        return _look_checkout(world, old, commit, mended)
     current, new = _current(world), generation_of_commit(world, commit)
     folder = world.site.paths.generations / current
     damaged = tuple(verify_generation(folder)) if current and is_generation(folder) else ("manifest.json",)

@@ -95,7 +95,7 @@ def kill_tree(root: psutil.Process) -> None:
 
 
 def strike(
-    world: World, kill: Kill | None, *arguments: str, traced: Path | None = None, limit: float = 90.0
+    world: World, kill: Kill | None, *arguments: str, traced: Path | None = None, limit: float = 300.0
 ) -> tuple[int | None, bool]:
     """Run `nedura update` and kill it as planned.
 
