@@ -340,7 +340,7 @@ class AlreadySignedIn:
     @property
     def copy_terminal(self) -> str:
         """Terminal form with the way to another account."""
-        return f"{self.copy} Another account: nedura auth logout nous, then sign in again."
+        return f"{self.copy} Another account: nedura auth add nous"
 
 
 SignInState: TypeAlias = Code | Waiting | Completed | Cancelled | TimedOut | Failed | AlreadySignedIn
