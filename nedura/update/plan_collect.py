@@ -12,8 +12,7 @@ from typing import Any, Final, TypeVar
 from nedura.clock import Clock
 from nedura.config import read_config
 from nedura.errors import NeduraError
-from nedura.fleet import Fleet, Runtime, ServiceInfo, collect
-from nedura.fleet.supervisors.listing import list_services
+from nedura.fleet import Fleet, Runtime, ServiceInfo, collect, list_services
 from nedura.product import Product
 from nedura.profiles import list_profiles, stray_profiles
 from nedura.records import make_folder
