@@ -276,7 +276,8 @@ async def test_c040_a_checkout_of_another_user_is_refused_with_a_remedy_that_wor
 
 async def test_c058_another_stash_pushed_in_between_is_not_dropped(tree: Tree) -> None:
     (tree.checkout / "README").write_text("mine\n")
-    ours = stash.park(tree.runner(), ["README"], [], now=time.time(), branch="main")
+    ours = stash.save(tree.runner(), ["README"], [], now=time.time(), branch="main")
+    stash.take_out(tree.runner(), ["README"], [])
     (tree.checkout / "toy/main.py").write_text("# another tool's\n")
     tree.git("stash", "push", "-q", "-m", "another tool")
     other = tree.stashes[0]

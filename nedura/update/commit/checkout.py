@@ -155,8 +155,8 @@ def _commit(job: CheckoutJob, state: _State) -> None:
         step = _aim(job, state)
         if step is None:
             return
-        _clean_up(job, state, step)
         try:
+            _clean_up(job, state, step)
             publish(job.git, step.pre)
             step = attrs.evolve(step, stash=state.parked.commit if state.parked else "")
             move(job.git, step)
@@ -300,13 +300,20 @@ def _clean_up(job: CheckoutJob, state: _State, step: Move) -> None:
         )
     changes = changed_paths(git, step.pre, step.target)
     in_the_way = collisions(dirt.untracked, {change.path for change in changes if change.new_mode})
+    nested = [path for path in in_the_way if path.endswith("/")]
+    if nested:
+        raise UpdateError(
+            f"A repository of its own is in the way of the new code: {clean(nested[0], 120)}.",
+            stop_class="local_changes_blocked",
+            advice="Move it away.",
+        )
     _refuse_state(job, in_the_way)
     if dirt.edits or in_the_way:
-        state.parked = stash.park(git, dirt.edits, in_the_way, now=job.now, branch=step.was_branch)
+        state.parked = stash.save(git, dirt.edits, in_the_way, now=job.now, branch=step.was_branch)
+        stash.take_out(git, dirt.edits, in_the_way)
     left = look_for_dirt(git)
     if left.edits or left.machine or left.line_ends:
         names = ", ".join(clean(path, 80) for path in (*left.edits, *left.machine, *left.line_ends)[:3])
-        _give_back(job, state)
         raise UpdateError(
             f"Local edits cannot be parked: {names}.",
             stop_class="local_changes_blocked",

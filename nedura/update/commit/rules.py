@@ -165,9 +165,10 @@ def collisions(untracked: Iterable[str], target: Collection[str]) -> tuple[str, 
     }
     found = []
     for path in untracked:
-        parts = path.rstrip("/").split("/")
+        name = path.rstrip("/")  # a repository inside the checkout is listed as a folder
+        parts = name.split("/")
         above = {"/".join(parts[:n]) for n in range(1, len(parts))}
-        if path in target or path in folders or not above.isdisjoint(target):
+        if name in target or name in folders or not above.isdisjoint(target):
             found.append(path)
     return tuple(found)
 

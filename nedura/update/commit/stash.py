@@ -20,7 +20,17 @@ from nedura.text import clean
 from nedura.update.source_git import SourceGit, SourceGitError
 from nedura.update.torn import sync_paths
 
-__all__ = ["PREFIX", "Parked", "Restored", "drop", "find_parked", "park", "restore", "undo_restore"]
+__all__ = [
+    "PREFIX",
+    "Parked",
+    "Restored",
+    "drop",
+    "find_parked",
+    "restore",
+    "save",
+    "take_out",
+    "undo_restore",
+]
 
 PREFIX: Final = "nedura-update-autostash-"
 
@@ -84,10 +94,10 @@ class _TempIndex:
             path.unlink(missing_ok=True)
 
 
-def park(
+def save(
     git: SourceGit, edits: Sequence[str], untracked: Sequence[str], *, now: float, branch: str
 ) -> Parked:
-    """Put edits into a stash entry and take them out of the tree.
+    """Put edits into a stash entry; the tree stays as it is until `take_out`.
 
     Args:
         git: the checkout.
@@ -97,8 +107,7 @@ def park(
         branch: for the entry's message.
 
     Raises:
-        UpdateError: nothing was saved; the tree is as it was.
-        SourceGitError: git failed; what was saved stays saved.
+        UpdateError: nothing was saved.
     """
     name = PREFIX + datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S")
     head = git.text("rev-parse", "--verify", "HEAD^{commit}")
@@ -117,7 +126,6 @@ def park(
         raise UpdateError(
             "Local edits could not be parked.", stop_class="local_changes_blocked", advice="Commit them."
         )
-    _take_out(git, edits, untracked)
     return Parked(commit=commit, name=name, base=head, paths=(*edits, *untracked))
 
 
@@ -144,8 +152,12 @@ def _index_tree(git: SourceGit, head: str) -> str:
     return answer.text if answer.code == 0 else git.text("rev-parse", f"{head}^{{tree}}")
 
 
-def _take_out(git: SourceGit, edits: Sequence[str], untracked: Sequence[str]) -> None:
-    """The tree as HEAD has it, at these paths alone."""
+def take_out(git: SourceGit, edits: Sequence[str], untracked: Sequence[str]) -> None:
+    """The tree as HEAD has it, at these paths alone. Only after `save`.
+
+    Raises:
+        SourceGitError, OSError: some of them may still be edited; the entry holds all of them.
+    """
     git.run("read-tree", "--reset", "HEAD")
     known = set(git.run("ls-files", "-z").items)
     for path in (*(path for path in edits if path not in known), *untracked):
@@ -255,7 +267,18 @@ def _blocked(git: SourceGit, parked: Parked) -> list[str]:
     if not files:
         return []
     known = {path: oid for oid, path in _listing(git, "HEAD")}
-    return [path for oid, path in files if _taken(git.checkout, path) and known.get(path) != oid]
+    return [
+        path
+        for oid, path in files
+        if _taken(git.checkout, path) and known.get(path) != oid and _content_id(git, path) != oid
+    ]
+
+
+def _content_id(git: SourceGit, path: str) -> str:
+    """Blob id of what lies at a path now; empty when that is no file."""
+    if not Path(git.checkout, path).is_file():
+        return ""
+    return git.run("hash-object", "--", path, ok=(0, 128)).text
 
 
 def _taken(checkout: str, path: str) -> bool:

@@ -478,3 +478,62 @@ async def test_modes_and_owner_umask_are_respected(tree: Tree) -> None:
     assert (tree.checkout / "plain.txt").stat().st_mode & 0o777 == 0o644
     assert (tree.checkout / "README").stat().st_mode & 0o111
     whole(tree, target)
+
+
+async def test_a_submodule_stays_as_it_is(tree: Tree) -> None:
+    git(tree.origin, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},vendor/lib")
+    git(tree.origin, "commit", "-q", "-m", "a submodule")
+    target = tree.fetch()
+    assert (await run_move(tree.job(target))).committed
+    (tree.checkout / "vendor/lib").mkdir(parents=True, exist_ok=True)
+    (tree.checkout / "vendor/lib/own.txt").write_text("somebody's clone\n")
+    git(tree.origin, "update-index", "--add", "--cacheinfo", f"160000,{'2' * 40},vendor/lib")
+    git(tree.origin, "commit", "-q", "-m", "newer submodule")
+    target = tree.fetch()
+    result = await run_move(tree.job(target))
+    assert result.error is None
+    assert tree.head == target
+    assert (tree.checkout / "vendor/lib/own.txt").read_text() == "somebody's clone\n"
+
+
+async def test_a_sparse_checkout_stays_sparse(tree: Tree) -> None:
+    tree.commit({"big/a.txt": "a\n", "big/b.txt": "b\n"}, "big")
+    tree.git("merge", "-q", "--ff-only", tree.fetch())
+    tree.git("sparse-checkout", "set", "--no-cone", "/*", "!/big/")
+    assert not (tree.checkout / "big").exists()
+    tree.commit({"big/a.txt": "A\n", "toy/value.py": "VALUE = 2\n"}, "two")
+    target = tree.fetch()
+    result = await run_move(tree.job(target))
+    assert result.error is None
+    whole(tree, target)
+    assert not (tree.checkout / "big").exists()
+    assert (tree.checkout / "toy/value.py").read_text() == "VALUE = 2\n"
+
+
+@pytest.mark.parametrize("name", ["with blank", "hö-家", "a#b?c%20'd", "x" * 100])
+async def test_any_place_works(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    tree = make_tree(tmp_path / name)
+    (tree.checkout / "toy/main.py").write_text("# mine\n")
+    (tree.checkout / "ü n.txt").write_text("x")
+    tree.commit({"dé ir/fi le.txt": "x\n", "-dash.txt": "x\n"}, "names")
+    target = tree.fetch()
+    result = await run_move(tree.job(target))
+    assert result.error is None
+    assert tree.head == target
+    assert (tree.checkout / "dé ir/fi le.txt").exists()
+    assert (tree.checkout / "toy/main.py").read_text() == "# mine\n"
+
+
+async def test_a_repository_inside_the_checkout_is_never_parked(tree: Tree) -> None:
+    nested = tree.checkout / "new"
+    nested.mkdir()
+    git(nested, "init", "-q")
+    (nested / "work.txt").write_text("work\n")
+    before = tree.head
+    result = await run_move(tree.job(ahead(tree)))
+    assert isinstance(result.error, UpdateError)
+    assert result.error.stop_class == "local_changes_blocked"
+    assert tree.head == before
+    assert (nested / "work.txt").read_text() == "work\n"
+    assert tree.stashes == []
