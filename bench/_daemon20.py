@@ -79,7 +79,7 @@ async def as_member(server: Server) -> int:
     from nedura.fleet import DrainSettings, FleetMember, MemberOptions
     from nedura.installs import CodeIdentity
 
-    settings = DrainSettings(after_turn_s=30, cron_s=0, grace_s=1)
+    settings = DrainSettings(after_turn_s=30, drain_s=10, cron_s=0, grace_s=1)
     member = FleetMember(Path(os.environ["NEDURA_HOME"]), MemberOptions(auto_ready=False, settings=settings))
     shown = "9" if server.fault == "version" else server.version
     member.code = CodeIdentity(

@@ -45,6 +45,7 @@ class Probe:
     wrong: int = 0
     refused: int = 0
     stopping: bool = False
+    ignored: set[str] = attrs.field(factory=set)
     watchers: list[asyncio.Task[None]] = attrs.field(factory=list)
     workers: list[asyncio.Task[None]] = attrs.field(factory=list)
 
@@ -93,13 +94,17 @@ class Probe:
         self.most_down, self.wrong, self.refused = len(self.down), 0, 0
         self.gap.clear()
         self.last_up.clear()
+        self.ignored = self._begun()
 
     def lost(self) -> list[str]:
-        """Jobs that began and got no answer; to be asked after `stop`. Jobs of health checks are not the probe's."""
+        """Jobs that began after the last `reset` and got no answer; to be asked after `stop`."""
+        return sorted(self._begun() - self.ignored - self.answered)
+
+    def _begun(self) -> set[str]:
         begun: set[str] = set()
         for path in (self.base / "jobs").iterdir():
             begun |= set(path.read_text().split())
-        return sorted({path for path in begun if not path.endswith("?health")} - self.answered)
+        return {path for path in begun if not path.endswith("?health")}
 
     async def until(self, version: str, limit: float) -> float | None:
         """Seconds until every daemon answers with a version; None after `limit`."""
