@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from nedura.fleet.control_client import ASK_TIMEOUT, ask
 from nedura.fleet.model import Runtime, Source
-from nedura.fleet.scope import home_key
+from nedura.fleet.scope import home_key, same_home
 from nedura.fleet.statefile import StateRecord, parse_state
 from nedura.homes import profile_name
 
@@ -85,7 +85,7 @@ async def look(
     if answer is None or record is None or record.pid is None:
         return None
     claimed = record.home and home_key(record.home)
-    if not claimed or claimed.path != home_key(home).path:
+    if not claimed or not same_home(claimed, home_key(home)):
         return None  # an answer for another home says nothing about this one
     age = answer.get("loop_age_s")
     return runtime_of(

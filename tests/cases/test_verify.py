@@ -76,7 +76,7 @@ def test_c095_a_gateway_of_another_checkout_is_external_and_owes_nothing(tmp_pat
     process = run_from(other, root / "profiles" / "other")
     try:
         with gateway(root) as mine:
-            wait_for(lambda: (root / "profiles" / "other" / "chat.sock").exists(), 20)
+            wait_for(lambda: (root / "profiles" / "other" / "chat.sock").exists(), 45)
             fleet = wait_for(lambda: _when_foreign(root, process.pid))
             assert [row.pid for row in fleet.runtimes] == [mine.pid]
             (item,) = fleet.foreign
@@ -125,6 +125,7 @@ async def test_c096_a_process_that_stamps_late_is_unknown_until_then(tmp_path: P
 def test_c096_a_state_file_older_than_the_process_is_not_its_word(tmp_path: Path) -> None:
     with gateway(tmp_path / "home") as daemon:
         home = tmp_path / "home"
+        wait_for(lambda: (home / "gateway_state.json").exists())
         (home / "gateway.sock").unlink()
         record = json.loads((home / "gateway_state.json").read_text())
         old = {**record, "pid": daemon.pid, "start_time": record["start_time"] - 100, "code_sha": "1" * 40}
@@ -151,7 +152,7 @@ def test_c097_a_gateway_notices_by_itself_that_its_code_moved(tmp_path: Path) ->
     checkout = clone(tmp_path / "clone")
     process = run_from(checkout, home)
     try:
-        wait_for(lambda: (home / "chat.sock").exists(), 20)
+        wait_for(lambda: (home / "chat.sock").exists(), 45)
         ours = install_id_for(checkout)
         (row,) = collect_now(home, install_id=ours).runtimes
         assert not row.reported_stale

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SLOW = "nedura.testing.handlers:slow_words"
 
 
-def wait_for(condition: Callable[[], Any], timeout: float = 10.0, what: str = "it") -> Any:
+def wait_for(condition: Callable[[], Any], timeout: float = 25.0, what: str = "it") -> Any:
     """Poll a condition until it is true and return its value."""
     end = time.monotonic() + timeout
     while not (value := condition()):
@@ -80,12 +80,20 @@ class Gateway:
     def identify(self) -> dict[str, Any] | None:
         return ask_now(self.home, "identify")
 
-    def wait_running(self, timeout: float = 15.0) -> dict[str, Any]:
+    def state(self) -> str:
+        """What its state file says; the writer is a moment behind the socket."""
+        try:
+            return str(json.loads((self.home / "gateway_state.json").read_text())["gateway_state"])
+        except FileNotFoundError:
+            return ""
+
+    def wait_running(self, timeout: float = 45.0) -> dict[str, Any]:
         def running() -> dict[str, Any] | None:
             if self.process.poll() is not None:
                 raise AssertionError(f"the gateway ended with {self.process.returncode}: {self.said()}")
             answer = self.identify()
-            return answer if answer and answer["gateway_state"] == "running" else None
+            good = answer and answer["gateway_state"] == "running" and self.state() == "running"
+            return answer if good else None
 
         found: dict[str, Any] = wait_for(running, timeout, "running")
         return found
@@ -93,14 +101,14 @@ class Gateway:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def wait(self, timeout: float = 15.0) -> int:
+    def wait(self, timeout: float = 40.0) -> int:
         return self.process.wait(timeout)
 
     def connect(self) -> socket.socket:
         path = find_socket(self.home, "chat", os.environ)
         assert path is not None
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        link.settimeout(15)
+        link.settimeout(40)
         link.connect(str(path))
         return link
 

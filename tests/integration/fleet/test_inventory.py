@@ -177,7 +177,9 @@ def test_psutil_and_proc_agree() -> None:
     assert liveness(theirs, pid, stat.start_time) == "alive"
     assert liveness(theirs, pid, (stat.start_time or 0) - 1000) == "another"
     assert pid in theirs.pids()
-    assert pid in [found for found, _ in theirs.matching(re.compile(b"pytest"))]
+    own = os.fsencode((mine.argv(pid) or ("",))[0])
+    assert pid in [found for found, _ in theirs.matching(re.compile(re.escape(own)))]
+    assert pid in [found for found, _ in mine.matching(re.compile(re.escape(own)))]
     child = subprocess.Popen([sys.executable, "-c", "pass"])
     try:
         wait_for(lambda: (found := mine.stat(child.pid)) is not None and found.dead)
