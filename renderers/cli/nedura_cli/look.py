@@ -19,20 +19,18 @@ from nedura.errors import ConfigError
 from nedura.homes import process_home
 from nedura.skins import Skin, load_active
 from nedura.text import clean
-from nedura_cli.terminal import Terminal, to_ascii
+from nedura_cli.terminal import Terminal, harmless, to_ascii
 
-__all__ = ["Look", "find_look", "harmless"]
+__all__ = ["Look", "find_look"]
+
+LONGEST: Final = 100_000
+"""Characters of one drawn text."""
 
 _SYSTEMS: Final[dict[int, Literal["standard", "256", "truecolor"]]] = {
     16: "standard",
     256: "256",
     16777216: "truecolor",
 }
-
-
-def harmless(text: str, limit: int = 4000) -> str:
-    """Text with every control, escape and direction character as a blank; the second net behind `clean`, which also collapses blanks."""
-    return "".join(char if char.isprintable() else " " for char in text[:limit])
 
 
 @attrs.frozen
@@ -60,7 +58,7 @@ class Look:
     def text(self, text: str, key: str = "", *, bold: bool = False) -> Text:
         """Harmless text in a colour, blanks as they are. Never markup."""
         style = self.style(key, bold=bold) if key else Style(bold=bold)
-        return Text(self.fit(harmless(text)), style=style)
+        return Text(self.fit(harmless(text[:LONGEST])), style=style)
 
     def fit(self, text: str) -> str:
         """Text that this terminal can show: glyphs of ours have ASCII stand-ins, the rest becomes a question mark."""

@@ -11,17 +11,14 @@ from typing import Any, TextIO
 import attrs
 
 from nedura.wire import Event, to_json_line
-from nedura_cli.terminal import Terminal, to_ascii
+from nedura_cli.terminal import Terminal, harmless, to_ascii
 
 __all__ = ["Output", "safe_json", "safe_lines"]
 
 
 def safe_lines(text: str) -> str:
-    """Text whose lines hold no control, escape or direction character: the last net before a terminal (threats.md 7)."""
-    return "\n".join(
-        line if line.isprintable() else "".join(char if char.isprintable() else " " for char in line)
-        for line in text.split("\n")
-    )
+    """`harmless` for text of several lines."""
+    return "\n".join(map(harmless, text.split("\n")))
 
 
 def safe_json(line: str) -> str:

@@ -9,7 +9,7 @@ from typing import Final, Literal, TextIO
 
 import attrs
 
-__all__ = ["Depth", "Terminal", "to_ascii"]
+__all__ = ["Depth", "Terminal", "harmless", "to_ascii"]
 
 Depth = Literal[0, 16, 256, 16777216]
 
@@ -21,6 +21,14 @@ _ASCII: Final = str.maketrans(
         "⟪": "<", "⟫": ">",
     }
 )  # fmt: skip
+
+
+def harmless(text: str) -> str:
+    """Text with a blank for every control, escape and direction character: the last net before a terminal (threats.md 7).
+
+    Unlike `nedura.text.clean` it keeps blanks as they are, so that what is aligned stays aligned.
+    """
+    return text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
 
 
 def to_ascii(text: str) -> str:

@@ -31,7 +31,7 @@ from nedura.errors import NeduraError
 from nedura.signin import SignInState
 from nedura_cli.above import drawn, print_above
 from nedura_cli.elements import StatusFacts, answer_edges, banner, status_parts
-from nedura_cli.look import Look, harmless
+from nedura_cli.look import Look
 from nedura_cli.shell.complete import SlashCompleter
 from nedura_cli.shell.history import LineHistory
 from nedura_cli.shell.keys import make_keys
@@ -40,6 +40,7 @@ from nedura_cli.shell.session import Session, facts_for
 from nedura_cli.shell.slash import parse
 from nedura_cli.shell.styles import depth_of, style_of
 from nedura_cli.shell.talk import Turn
+from nedura_cli.terminal import harmless
 
 __all__ = ["Shell"]
 
@@ -262,7 +263,7 @@ class Shell:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:  # the border of a command: the shell goes on
-            self.say(f"Unexpected {type(error).__name__}: {harmless(str(error), 200)}", "ui_error")
+            self.say(f"Unexpected {type(error).__name__}: {harmless(str(error)[:200])}", "ui_error")
         self.redraw()
 
     # --- life

@@ -11,7 +11,8 @@ from typing import Any, Final
 import attrs
 
 from nedura.text import clean_block
-from nedura_cli.look import Look, harmless
+from nedura_cli.look import Look
+from nedura_cli.terminal import harmless
 
 __all__ = ["Conversation", "Stream", "Turn"]
 
@@ -95,12 +96,12 @@ class Turn:
         self.whole.append(piece)
         *lines, self.tail = (self.tail + piece).split("\n")
         for line in lines:
-            self._say(harmless(line, LONGEST))
+            self._say(harmless(line[:LONGEST]))
         self._changed()
 
     def _flush(self) -> None:
         if self.tail:
-            self._say(harmless(self.tail, LONGEST))
+            self._say(harmless(self.tail[:LONGEST]))
             self.tail = ""
         self._changed()
 
