@@ -149,7 +149,7 @@ async def nedura_roll(
         back = [event async for event in restart_first([again], code(old), parts=real(work), settle=0)]
         failed += [event for event in back if isinstance(event, MemberFailed)]
     return {
-        "exit": 1 if taken_back else 0, "total_s": round(total, 2), "roll_s": round(total - (settle if sealed else 0), 2),
+        "exit": 1 if taken_back else 0, "total_s": round(total, 2), "roll_s": None if taken_back else round(total - (settle if sealed else 0), 2),
         "restarted": len(restarted), "failed_checks": [event.check for event in failed], "taken_back": taken_back,
         "owed": 0 if taken_back else len(failed),
     }  # fmt: skip
