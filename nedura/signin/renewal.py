@@ -37,6 +37,7 @@ TERMINAL_CODES: Final = frozenset({"invalid_grant", "invalid_token", "refresh_to
 """Answers after which only a new sign-in helps (facts/signin.md 1.3)."""
 
 GRACE: Final = 60.0
+_LAST_TIME: Final = 250e9  # within the year 9892, near the end of what ISO 8601 can say
 SCOPE_RETRY: Final = 900.0
 """A token set that was obtained less than this many seconds ago is not refreshed again for a missing scope."""
 
@@ -186,7 +187,9 @@ def stamped(entry: Entry, *previous: Entry | None) -> dict[str, Any]:
     same = [obtained_at(other) for other in previous if other is not None and identity_key(other) == key]
     floor = max(same, default=float("-inf"))
     own = obtained_at(entry)
-    return {**entry, "obtained_at": iso(floor + 2e-6)} if floor >= own else dict(entry)
+    if own > floor or not -_LAST_TIME < floor < _LAST_TIME:
+        return dict(entry)  # nothing earlier says a sane time, as in old or edited stores
+    return {**entry, "obtained_at": iso(floor + 2e-6)}
 
 
 def _mirrored(entry: dict[str, Any]) -> dict[str, Any]:

@@ -162,3 +162,13 @@ def test_newest_stays_newest_whatever_the_clock_does(jumps: list[float]) -> None
         fresh = stamped({**entry, "obtained_at": iso(now)}, entry)
         assert obtained_at(fresh) > obtained_at(entry)
         entry = fresh
+
+
+def test_old_stores_that_do_not_say_when_a_set_was_obtained_are_stamped_too() -> None:
+    silent = {name: value for name, value in login().items() if name != "obtained_at"}
+    assert stamped(silent, silent, None) == silent
+    assert obtained_at(stamped(silent, login())) > obtained_at(login())
+    absurd = {**login(), "obtained_at": "9999-12-31T23:59:59.999999Z"}
+    assert stamped(login(), absurd) == login()
+    assert next_step(silent, None, (), NOW).need is Need.NOTHING
+    assert next_step({**silent, "access_token": jwt(life=-5)}, None, (), NOW).need is Need.REDEEM
