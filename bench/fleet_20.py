@@ -148,8 +148,9 @@ async def nedura_roll(
         again = victim if now is None else attrs.evolve(victim, pid=now.pid, start_time=now.start_time)
         back = [event async for event in restart_first([again], code(old), parts=real(work), settle=0)]
         failed += [event for event in back if isinstance(event, MemberFailed)]
+    rolled = None if taken_back else round(total - (settle if sealed else 0), 2)
     return {
-        "exit": 1 if taken_back else 0, "total_s": round(total, 2), "roll_s": None if taken_back else round(total - (settle if sealed else 0), 2),
+        "exit": 1 if taken_back else 0, "total_s": round(total, 2), "roll_s": rolled,
         "restarted": len(restarted), "failed_checks": [event.check for event in failed], "taken_back": taken_back,
         "owed": 0 if taken_back else len(failed),
     }  # fmt: skip
