@@ -34,13 +34,19 @@ class Key:
 
 
 KEYS: Final[Mapping[str, Key]] = {
+    "agent.restart_after_turn_timeout": Key("whole", "seconds a restart waits for running turns"),
+    "agent.restart_drain_timeout": Key("whole", "seconds a stopping gateway goes on with its work"),
+    "agent.cron_drain_timeout": Key("whole", "seconds a stopping gateway waits for scheduled work"),
+    "agent.gateway_timeout": Key("whole", "seconds of stillness after which a turn counts as stuck"),
     "display.skin": Key("text", "skin of every terminal surface"),
     "display.background": Key("text", "what the terminal's background is", ("auto", "light", "dark")),
     "gateway.multiplex_profiles": Key("flag", "one gateway serves every profile"),
     "gateway.multiplex_profile_allowlist": Key("texts", "profiles that it serves"),
+    "gateway.respawn_storm.max_starts": Key("whole", "starts in a row after which a gateway stays down"),
     "model.default": Key("text", "model that answers"),
     "model.provider": Key("text", "who serves it"),
     "model.base_url": Key("text", "address of the model route"),
+    "nous.keepalive_interval_seconds": Key("whole", "seconds between two looks at the sign-in"),
     "nous.guest": Key("flag", "whether the free tier may be used"),
     "update.installs.*.channel": Key("text", "release channel of one install"),
     "updates.check": Key("flag", "look for updates by itself"),

@@ -128,6 +128,10 @@ def test_an_ascii_terminal_gets_ascii(tmp_path: Path) -> None:
         assert drawn(look(tmp_path, 0, name=name, unicode=False)).isascii()
 
 
+def test_a_long_line_is_not_cut(tmp_path: Path) -> None:
+    assert len(look(tmp_path, 0).text("x" * 50_000).plain) == 50_000
+
+
 class Tty(io.StringIO):
     encoding = "utf-8"
 
