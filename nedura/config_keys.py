@@ -43,6 +43,7 @@ KEYS: Final[Mapping[str, Key]] = {
     "gateway.multiplex_profiles": Key("flag", "one gateway serves every profile"),
     "gateway.multiplex_profile_allowlist": Key("texts", "profiles that it serves"),
     "gateway.respawn_storm.max_starts": Key("whole", "starts in a row after which a gateway stays down"),
+    "gateway.respawn_storm.window_s": Key("whole", "seconds in which those starts are counted"),
     "model.default": Key("text", "model that answers"),
     "model.provider": Key("text", "who serves it"),
     "model.base_url": Key("text", "address of the model route"),
