@@ -6,7 +6,7 @@ from functools import reduce
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nedura.update.events import (
@@ -36,7 +36,7 @@ def fold(*records: dict[str, Any]) -> dict[str, Any]:
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
-    max_leaves=8,
+    max_leaves=4,
 )
 kinds = st.sampled_from(sorted(known_kinds())) | st.text(max_size=20)
 records = st.builds(
@@ -46,7 +46,8 @@ records = st.builds(
 )
 
 
-@given(st.lists(records, max_size=30))
+@settings(max_examples=40)
+@given(st.lists(records, max_size=8))
 def test_no_record_breaks_the_fold_or_changes_its_input(stream: list[dict[str, Any]]) -> None:
     before = opened()
     after = reduce(apply, stream, before)
@@ -55,7 +56,8 @@ def test_no_record_breaks_the_fold_or_changes_its_input(stream: list[dict[str, A
     assert isinstance(after["stages"], list)
 
 
-@given(st.lists(records, max_size=20), st.integers(0, 20))
+@settings(max_examples=40)
+@given(st.lists(records, max_size=8), st.integers(0, 8))
 def test_two_writers_that_share_a_stream_agree(stream: list[dict[str, Any]], cut: int) -> None:
     """The child resumes the parent's receipt; both halves end with the same one."""
     middle = reduce(apply, stream[:cut], opened())
