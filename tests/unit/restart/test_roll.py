@@ -24,20 +24,20 @@ async def restart(fleet: FakeFleet, runtime: object, **more: object) -> list[Res
 async def test_a_member_is_armed_drained_revived_and_verified() -> None:
     member = gateway(unit="nedura-gateway.service")
     fleet = FakeFleet(member)
-    fleet.drain_seconds["default"] = 0.03
+    fleet.drain_seconds["default"] = 0.4
     events = await restart(fleet, member)
     assert fleet.log == ["arm 100", "SIGUSR1 100", "revive 100"]
     assert next(event.kind for event in events) == "restart_started"
     assert of_kind(events, "drain_waiting")
     (done,) = of_kind(events, "member_restarted")
     assert (done.pid, done.verdict) == (1100, "current")
-    assert 30 <= done.downtime_ms < 1000
+    assert done.downtime_ms >= 390
 
 
 async def test_what_it_still_does_is_named_while_it_drains() -> None:
     member = gateway(active_turns=2, detail={"active_work": [{"kind": "cron"}, {"kind": "chat"}]})
     fleet = FakeFleet(member)
-    fleet.drain_seconds["default"] = 0.05
+    fleet.drain_seconds["default"] = 0.4
     events = await restart(fleet, member)
     waiting = of_kind(events, "drain_waiting")[0]
     assert waiting.waiting_for == "2 running turns (chat, cron)"
@@ -270,7 +270,7 @@ async def test_closing_a_roll_at_any_event_leaves_no_task(take: int) -> None:
 async def test_every_event_survives_the_wire() -> None:
     member = gateway(unit="u.service", active_turns=1)
     fleet = FakeFleet(member, gateway("b", 2, supervisor="desktop"))
-    fleet.drain_seconds["default"] = 0.03
+    fleet.drain_seconds["default"] = 0.4
     events = [
         event
         async for event in restart_rest(
