@@ -27,6 +27,7 @@ def lines(site: Site, *args: str, code: int = 0) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.timeout(240)  # five starts of the command on a machine that does other things, too
 def test_preflight_forms(own: Site) -> None:
     (plan,) = lines(own, "update", "--plan")
     assert (plan["kind"], plan["install_method"], plan["layout"], plan["generation"]) == (
@@ -49,6 +50,7 @@ def test_preflight_forms(own: Site) -> None:
     assert "Channels: stable, canary, main" in done.stderr
 
 
+@pytest.mark.timeout(240)
 def test_pm_forms(own: Site) -> None:
     (status,) = lines(own, "pm", "status", "--verify")
     assert [(row["name"], row["role"], row["problems"]) for row in status["generations"]] == [

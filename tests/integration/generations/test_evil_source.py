@@ -204,8 +204,10 @@ def test_a_submodule_starts_nothing_and_is_refused(tmp_path: Path) -> None:
     origin.commit({".gitmodules": modules})
     git(origin.folder, "update-index", "--add", "--cacheinfo", f"160000,{origin.head},s")
     git(origin.folder, "commit", "-q", "-m", "sub")
+    checkout = origin.clone(tmp_path / "source")
+    assert os.listdir(checkout / "s") == [], "a clone has an empty folder in its place"
     with pytest.raises(UpdateError, match="submodule"):
-        install_checkout(origin.folder, tmp_path / "home", product=TOY)
+        install_checkout(checkout, tmp_path / "home", product=TOY)
     assert not mark.exists()
 
 
@@ -360,6 +362,7 @@ async def test_carried_edits_are_regular_files_only(stages: Stages, tmp_path: Pa
         assert name in notice
 
 
+@pytest.mark.timeout(240)
 def test_the_whole_program_finds_no_marker(tmp_path: Path) -> None:
     """The real command on a real tree: plan and check through the launcher."""
     site = make_site(tmp_path, "own", product=NEDURA)
