@@ -38,6 +38,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_from(args)
 
 
+def _end_with_parent() -> None:
+    """A probe belongs to the update that boots it: when that is killed, the probe ends too and its generation is free again."""
+    import threading
+    import time
+
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(0)
+
+    threading.Thread(target=watch, name="probe-parent", daemon=True).start()
+
+
 def run_from(args: argparse.Namespace) -> int:
     """Run with the parsed flags of `gateway run`."""
     from nedura_gateway.app import GatewayOptions, run
@@ -53,6 +68,8 @@ def run_from(args: argparse.Namespace) -> int:
         supervised=supervised,
         probe=os.environ.get("NEDURA_PROBE") == "1",
     )
+    if options.probe:
+        _end_with_parent()
     try:
         return run(options)
     finally:
