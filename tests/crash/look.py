@@ -115,6 +115,12 @@ def _updaters(world: World) -> list[str]:
             continue
         if "update" in words or any(word.endswith("bootstrap.py") for word in words):
             found.append(f"{process.pid} {' '.join(words)[:120]}")
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("NEDURA_HOME", "").startswith(f"{world.home}/installs/"):
+                found.append(f"{process.pid} a probe of a dead update")
+        except (psutil.Error, OSError):
+            continue
     return found
 
 
