@@ -32,9 +32,15 @@ def run_scene(module: str, name: str, *, mode: str = "user") -> None:
     if reason and os.environ.get("CI") != "true":
         pytest.skip(reason)
     assert not reason, reason
-    result = subprocess.run(
+    harness = subprocess.Popen(
         [str(HARNESS), mode, "-n", "--", sys.executable, "-W", "error", "-m", module, name],
-        cwd=ROOT, capture_output=True, text=True, timeout=115, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert f"scene {name}: done" in result.stdout
+    try:
+        told, _ = harness.communicate(timeout=115)
+    except subprocess.TimeoutExpired:
+        harness.terminate()  # it takes its namespaces along; a SIGKILL would leave them behind
+        told, _ = harness.communicate(timeout=30)
+        pytest.fail(f"scene {name} took too long:\n{told}")
+    assert harness.returncode == 0, told
+    assert f"scene {name}: done" in told
