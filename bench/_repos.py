@@ -23,7 +23,7 @@ __all__ = ["grow", "make_tree", "quiet", "scratch", "tell", "timed", "toy_with"]
 @contextmanager
 def scratch() -> Iterator[Path]:
     """A private folder that is removed afterwards, read-only trees included."""
-    from nedura.update.environment import discard
+    from nedura.update.generation.environment import discard
 
     folder = Path(tempfile.mkdtemp(prefix="nedura-bench-"))
     try:

@@ -8,8 +8,8 @@ from typing import Any
 
 from nedura.clock import SystemClock
 from nedura.testing.installs import Site
+from nedura.update.generation.prepare import prepare
 from nedura.update.options import UpdateOptions
-from nedura.update.prepare import prepare
 from nedura.update.run import Run
 
 __all__ = ["prepare_once", "run_of"]

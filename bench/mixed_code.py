@@ -19,7 +19,7 @@ from bench._sealed import prepare_once
 from nedura.clock import SystemClock
 from nedura.testing.installs import TOY_FILES, Origin, Site, git, make_site
 from nedura.update.commit.sealed import commit_sealed
-from nedura.update.pm import collect_garbage
+from nedura.update.generation.pm import collect_garbage
 
 MEMBER = """
 import importlib, os, sys

@@ -17,7 +17,7 @@ from bench._sealed import prepare_once
 from nedura.installs import find_installs
 from nedura.testing.installs import TOY, Site, git
 from nedura.update.commit.sealed import commit_sealed
-from nedura.update.install import install_checkout
+from nedura.update.generation.install import install_checkout
 
 
 def site_of(folder: Path, files: int) -> Site:
@@ -56,8 +56,8 @@ def _plain(peer: Path) -> None:
 
 def _compile_alone(site: Site) -> float:
     """Seconds that compiling the same files takes by itself, for the explanation of the ratio."""
-    from nedura.update.interpreter import base_python, inspect
-    from nedura.update.tree import compile_tree
+    from nedura.update.generation.interpreter import base_python, inspect
+    from nedura.update.generation.tree import compile_tree
 
     current = site.paths.pointed()
     assert current is not None

@@ -24,8 +24,8 @@ from contextlib import aclosing, closing, contextmanager
 from pathlib import Path
 
 from bench._repos import scratch, tell
-from nedura.update.snapshot import take_snapshots
-from nedura.update.snapshot_manifest import read_manifest
+from nedura.update.state.snapshot import take_snapshots
+from nedura.update.state.snapshot_manifest import read_manifest
 
 WRITER = """
 import random, sqlite3, sys, time

@@ -13,7 +13,7 @@ from bench._repos import grow, make_tree, quiet, scratch, tell, timed
 from bench._sealed import prepare_once
 from nedura.installs import find_installs
 from nedura.testing.installs import TOY, Site, git, make_site
-from nedura.update.install import install_checkout
+from nedura.update.generation.install import install_checkout
 
 
 def main() -> int:

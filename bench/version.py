@@ -8,7 +8,7 @@ import sys
 
 from bench._repos import quiet, scratch, tell, timed
 from nedura.testing.installs import make_site
-from nedura.update.interpreter import base_python
+from nedura.update.generation.interpreter import base_python
 
 
 def main() -> int:

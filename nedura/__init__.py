@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nedura.product import Build, Product
     from nedura.signin.flow import run_sign_in, sign_in
     from nedura.update.pipeline import update
-    from nedura.update.plan import plan_update
+    from nedura.update.planning.plan import plan_update
     from nedura.wire import Event, ForeignEvent, to_wire
 
 __all__ = [
@@ -49,7 +49,7 @@ __getattr__, __dir__ = attach(
         "ForeignEvent": "nedura.wire",
         "NeduraError": "nedura.errors",
         "Product": "nedura.product",
-        "plan_update": "nedura.update.plan",
+        "plan_update": "nedura.update.planning.plan",
         "run_sign_in": "nedura.signin.flow",
         "sign_in": "nedura.signin.flow",
         "to_wire": "nedura.wire",

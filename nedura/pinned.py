@@ -31,4 +31,8 @@ def pinned(prefix: str | None = None, modules: Mapping[str, Any] | None = None) 
     if not root or getattr(pin, "LEASE", -1) < 0:
         return "this process did not take the lease of its generation"
     here = os.path.realpath(__file__)
-    return "" if here.startswith(os.path.join(root, "")) else "this process imported code from outside its generation"
+    return (
+        ""
+        if here.startswith(os.path.join(root, ""))
+        else "this process imported code from outside its generation"
+    )

@@ -71,7 +71,11 @@ class Product:
     bootstrap: str = "nedura/update/bootstrap.py"
     lock_file: str = "requirements.lock"
     environment: Literal["managed", "none"] = "managed"
-    launch_modules: tuple[str, ...] = ("nedura_cli.main", "nedura_gateway.main", "nedura.update.completion")
+    launch_modules: tuple[str, ...] = (
+        "nedura_cli.main",
+        "nedura_gateway.main",
+        "nedura.update.completion.second_half",
+    )
     builds: tuple[Build, ...] = ()
     portal_url: str = "https://portal.nousresearch.com"
     inference_url: str = "https://inference-api.nousresearch.com/v1"

@@ -41,7 +41,7 @@ def _field(runtime: Any, name: str, default: Any = None) -> Any:
 
 
 def _lives(pid: int, created: float) -> bool:
-    from nedura.update.owner import Owner, is_alive
+    from nedura.update.ledger.owner import Owner, is_alive
 
     return is_alive(Owner(pid, created))
 

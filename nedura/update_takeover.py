@@ -143,7 +143,7 @@ def open_receipt(request: dict[str, Any], install_id: str) -> dict[str, Any]:
     """The old process's open receipt, or a new one."""
     if TREE not in sys.path:
         sys.path.insert(0, TREE)
-    from nedura.update.receipt import opened
+    from nedura.update.ledger.receipt import opened
 
     old = request.get("receipt")
     if isinstance(old, dict) and old.get("update_id") and not old.get("finished_at"):

@@ -34,7 +34,7 @@ def mend_own_tree(root: str | None = None) -> tuple[bool, str]:
     if not git_dir or not os.path.lexists(os.path.join(git_dir, MARKER)):
         return False, ""
     try:
-        from nedura.update import torn
+        from nedura.update.source import torn
     except Exception:  # border: the repair code itself may be torn, in any way that Python can fail
         return _mend_by_copy(root, git_dir)
     try:
@@ -63,7 +63,7 @@ def _mend_by_copy(root: str, git_dir: str) -> tuple[bool, str]:
     except OSError as error:
         return False, f"the move marker cannot be read: {error.strerror}"
     copy = os.path.join(git_dir, RECOVERY, pre)
-    script = os.path.join(copy, "nedura", "update", "torn.py")
+    script = os.path.join(copy, "nedura", "update", "source", "torn.py")
     if not pre.isalnum() or not os.path.isfile(os.path.join(copy, "MANIFEST")):
         return False, "an update was interrupted and no copy of the repair code is there; run: git status"
     try:

@@ -24,7 +24,7 @@ from nedura.installs import InstallPaths
 from nedura.product import NEDURA, Product
 from nedura.programs import child_environment, find_program
 from nedura.records import make_folder, write_bytes
-from nedura.update.install import install_checkout
+from nedura.update.generation.install import install_checkout
 
 __all__ = ["TOY", "TOY_FILES", "Origin", "Site", "git", "make_origin", "make_site", "own_files"]
 

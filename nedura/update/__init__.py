@@ -12,11 +12,6 @@ from typing import TYPE_CHECKING, Any
 from nedura._lazy import attach
 
 if TYPE_CHECKING:
-    from nedura.update.admission import Subject, find_subject
-    from nedura.update.archive import IMPORT_LIMITS
-    from nedura.update.backup import take_backup
-    from nedura.update.channels import set_channel
-    from nedura.update.check import CheckResult
     from nedura.update.events import (
         AlreadyReported,
         Committed,
@@ -46,25 +41,30 @@ if TYPE_CHECKING:
         SnapshotRestored,
         SnapshotsStarted,
     )
-    from nedura.update.home_import import LARGE, Imported, import_backup
-    from nedura.update.install import install_checkout
+    from nedura.update.generation.install import install_checkout
+    from nedura.update.generation.pm import PmCollected, PmStatus, collect_garbage, pm_status
+    from nedura.update.generation.pm_repair import PmSynced, pm_sync
     from nedura.update.kinds import known_kinds
     from nedura.update.launch import Launch, is_exempt
-    from nedura.update.marker import action_marker
-    from nedura.update.nets import run_nets
+    from nedura.update.ledger.marker import action_marker
+    from nedura.update.ledger.receipts import ReceiptStore
+    from nedura.update.ledger.status import UpdateStatus, status_by_action, status_of
     from nedura.update.notice import check_and_remember, passive_notice
     from nedura.update.options import UpdateOptions
     from nedura.update.parts import Refusal, UpdateParts
-    from nedura.update.plan import Plan
-    from nedura.update.pm import PmCollected, PmStatus, collect_garbage, pm_status
-    from nedura.update.pm_repair import PmSynced, pm_sync
+    from nedura.update.planning.admission import Subject, find_subject
+    from nedura.update.planning.plan import Plan
     from nedura.update.prompt import answer_prompt, pending_prompt
-    from nedura.update.receipts import ReceiptStore
-    from nedura.update.restore import restore_snapshot, verify_snapshot
     from nedura.update.run import Candidate, Run
-    from nedura.update.snapshot import MANUAL_KEEP, MANUAL_LABEL, take_snapshots
-    from nedura.update.snapshot_manifest import list_snapshots
-    from nedura.update.status import UpdateStatus, status_by_action, status_of
+    from nedura.update.source.channels import set_channel
+    from nedura.update.source.check import CheckResult
+    from nedura.update.state.archive import IMPORT_LIMITS
+    from nedura.update.state.backup import take_backup
+    from nedura.update.state.home_import import LARGE, Imported, import_backup
+    from nedura.update.state.nets import run_nets
+    from nedura.update.state.restore import restore_snapshot, verify_snapshot
+    from nedura.update.state.snapshot import MANUAL_KEEP, MANUAL_LABEL, take_snapshots
+    from nedura.update.state.snapshot_manifest import list_snapshots
 
 _EXPORTS = {
     **dict.fromkeys(
@@ -91,50 +91,50 @@ _EXPORTS = {
         "nedura.update.events",
     ),
     "Candidate": "nedura.update.run",
-    "ReceiptStore": "nedura.update.receipts",
+    "ReceiptStore": "nedura.update.ledger.receipts",
     "Refusal": "nedura.update.parts",
     "Run": "nedura.update.run",
     "UpdateOptions": "nedura.update.options",
     "UpdateParts": "nedura.update.parts",
-    "IMPORT_LIMITS": "nedura.update.archive",
-    "take_backup": "nedura.update.backup",
+    "IMPORT_LIMITS": "nedura.update.state.archive",
+    "take_backup": "nedura.update.state.backup",
     "BackupFailed": "nedura.update.events_snapshot",
     "BackupTaken": "nedura.update.events_snapshot",
     "NetRestored": "nedura.update.events_snapshot",
     "SnapshotFailed": "nedura.update.events_snapshot",
     "SnapshotRestored": "nedura.update.events_snapshot",
     "SnapshotsStarted": "nedura.update.events_snapshot",
-    "LARGE": "nedura.update.home_import",
-    "Imported": "nedura.update.home_import",
-    "import_backup": "nedura.update.home_import",
-    "run_nets": "nedura.update.nets",
-    "restore_snapshot": "nedura.update.restore",
-    "verify_snapshot": "nedura.update.restore",
-    "MANUAL_KEEP": "nedura.update.snapshot",
-    "MANUAL_LABEL": "nedura.update.snapshot",
-    "take_snapshots": "nedura.update.snapshot",
-    "list_snapshots": "nedura.update.snapshot_manifest",
+    "LARGE": "nedura.update.state.home_import",
+    "Imported": "nedura.update.state.home_import",
+    "import_backup": "nedura.update.state.home_import",
+    "run_nets": "nedura.update.state.nets",
+    "restore_snapshot": "nedura.update.state.restore",
+    "verify_snapshot": "nedura.update.state.restore",
+    "MANUAL_KEEP": "nedura.update.state.snapshot",
+    "MANUAL_LABEL": "nedura.update.state.snapshot",
+    "take_snapshots": "nedura.update.state.snapshot",
+    "list_snapshots": "nedura.update.state.snapshot_manifest",
     "size_text": "nedura.update.events",
-    "UpdateStatus": "nedura.update.status",
-    "action_marker": "nedura.update.marker",
+    "UpdateStatus": "nedura.update.ledger.status",
+    "action_marker": "nedura.update.ledger.marker",
     "answer_prompt": "nedura.update.prompt",
     "pending_prompt": "nedura.update.prompt",
-    "status_by_action": "nedura.update.status",
-    "status_of": "nedura.update.status",
-    "install_checkout": "nedura.update.install",
-    "Subject": "nedura.update.admission",
-    "find_subject": "nedura.update.admission",
-    "CheckResult": "nedura.update.check",
+    "status_by_action": "nedura.update.ledger.status",
+    "status_of": "nedura.update.ledger.status",
+    "install_checkout": "nedura.update.generation.install",
+    "Subject": "nedura.update.planning.admission",
+    "find_subject": "nedura.update.planning.admission",
+    "CheckResult": "nedura.update.source.check",
     "check_and_remember": "nedura.update.notice",
     "passive_notice": "nedura.update.notice",
-    "set_channel": "nedura.update.channels",
-    "PmStatus": "nedura.update.pm",
-    "PmCollected": "nedura.update.pm",
-    "collect_garbage": "nedura.update.pm",
-    "pm_status": "nedura.update.pm",
-    "Plan": "nedura.update.plan",
-    "PmSynced": "nedura.update.pm_repair",
-    "pm_sync": "nedura.update.pm_repair",
+    "set_channel": "nedura.update.source.channels",
+    "PmStatus": "nedura.update.generation.pm",
+    "PmCollected": "nedura.update.generation.pm",
+    "collect_garbage": "nedura.update.generation.pm",
+    "pm_status": "nedura.update.generation.pm",
+    "Plan": "nedura.update.planning.plan",
+    "PmSynced": "nedura.update.generation.pm_repair",
+    "pm_sync": "nedura.update.generation.pm_repair",
     "known_kinds": "nedura.update.kinds",
     "Launch": "nedura.update.launch",
     "is_exempt": "nedura.update.launch",

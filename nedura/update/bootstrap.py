@@ -2,9 +2,9 @@
 
 `bootstrap.py environment REQUEST RESULT` makes the candidate's environment at prepare (sealed).
 `bootstrap.py complete REQUEST RESULT` finishes an update: the environment step where it is still owed (checkout), then the selected
-Python on this same file with `prepared`, which runs `nedura.update.completion` of this tree.
+Python on this same file with `prepared`, which runs `nedura.update.completion.second_half` of this tree.
 
-It imports nothing of ours but `nedura.update.environment`, which keeps to the standard library too.
+It imports nothing of ours but `nedura.update.generation.environment`, which keeps to the standard library too.
 """
 
 import json
@@ -44,7 +44,7 @@ def load_environment() -> Any:
     """`ensure_environment` of this tree, under `-S`: it and what it imports keep to the standard library."""
     if TREE not in sys.path:
         sys.path.insert(0, TREE)
-    from nedura.update.environment import ensure_environment
+    from nedura.update.generation.environment import ensure_environment
 
     return ensure_environment
 
@@ -91,7 +91,7 @@ def prepared(request: "dict[str, Any]", request_path: str, result_path: str) -> 
     if not os.path.realpath(nedura.__file__).startswith(TREE + os.sep):
         sys.stderr.write("bootstrap: the selected Python imports nedura from another place\n")
         return 64
-    from nedura.update import completion
+    from nedura.update.completion import second_half as completion
 
     return completion.main(request_path, result_path)
 

@@ -12,10 +12,10 @@ from nedura.errors import StoreError, UpdateError
 from nedura.homes import profile_name
 from nedura.installs import InstallPaths
 from nedura.records import remove, write_json
-from nedura.update.obligations import RestartObligation, TailObligation, restart_folder
-from nedura.update.owner import myself
+from nedura.update.ledger.obligations import RestartObligation, TailObligation, restart_folder
+from nedura.update.ledger.owner import myself
 from nedura.update.run import Run
-from nedura.update.torn import is_torn
+from nedura.update.source.torn import is_torn
 
 __all__ = ["Armed", "arm", "debt_of", "owed_inventory", "paths_of", "tail_of"]
 

@@ -11,8 +11,8 @@ __all__ = ["AREAS", "known_kinds"]
 AREAS: Final = (
     "nedura.update.events",
     "nedura.update.events_snapshot",
-    "nedura.update.pm",
-    "nedura.update.writer",
+    "nedura.update.generation.pm",
+    "nedura.update.ledger.writer",
     "nedura.fleet.events",
     "nedura.fleet.restart_events",
 )

@@ -29,8 +29,8 @@ from nedura.installs import (
 )
 from nedura.locks import FileLock
 from nedura.product import NEDURA, Product
-from nedura.update.lock import is_running
-from nedura.update.obligations import RestartObligation, TailObligation, restart_folder
+from nedura.update.ledger.lock import is_running
+from nedura.update.ledger.obligations import RestartObligation, TailObligation, restart_folder
 
 __all__ = ["EXEMPT", "Launch", "is_exempt"]
 
@@ -188,7 +188,7 @@ class Launch:
 
     async def _owed(self, debt: RestartObligation) -> tuple[str, ...] | None:
         """Profiles that still owe a restart; None when the live fleet proves that nobody does."""
-        from nedura.update.settle import settle_from_fleet
+        from nedura.update.ledger.settle import settle_from_fleet
 
         return await settle_from_fleet(
             debt,

@@ -21,7 +21,7 @@ from nedura.records import read_json, write_json
 from nedura.text import clean
 
 if TYPE_CHECKING:
-    from nedura.update.check import CheckResult
+    from nedura.update.source.check import CheckResult
 
 __all__ = ["check_and_remember", "is_due", "notice_text", "passive_notice", "remember_check"]
 
@@ -46,8 +46,10 @@ def check_and_remember(
     Raises:
         NeduraError: as `check_for_update`; what is kept then is only that nobody could be asked.
     """
-    from nedura.update.admission import find_subject  # the notice itself, at each start, needs none of this
-    from nedura.update.check import CheckResult, check_for_update
+    from nedura.update.planning.admission import (
+        find_subject,  # the notice itself, at each start, needs none of this
+    )
+    from nedura.update.source.check import CheckResult, check_for_update
 
     now = time.time() if now is None else now
     current = find_subject(root_home, product, environ, anchor=anchor).code.code_sha

@@ -8,9 +8,9 @@ from typing import Protocol
 
 import attrs
 
-from nedura.update.child import Child
+from nedura.update.completion.child import Child
+from nedura.update.completion.request import CompletionRequest
 from nedura.update.fleet_parts import FleetParts
-from nedura.update.request import CompletionRequest
 from nedura.update.run import Run
 from nedura.wire import Event
 
@@ -81,8 +81,8 @@ class UpdateParts:
 def default_parts() -> UpdateParts:
     """The real ones."""
     from nedura.update import real
-    from nedura.update.spawn import spawn
-    from nedura.update.validate import validate
+    from nedura.update.completion.spawn import spawn
+    from nedura.update.validation.validate import validate
 
     return UpdateParts(
         admit=real.admit,

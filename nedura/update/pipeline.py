@@ -32,14 +32,14 @@ from nedura.update.events import (
     UpdateFinished,
     UpdateStarted,
 )
-from nedura.update.interrupted import close_interrupted
-from nedura.update.journal import Journal
-from nedura.update.lock import LockHeld, UpdateLock
+from nedura.update.ledger.interrupted import close_interrupted
+from nedura.update.ledger.journal import Journal
+from nedura.update.ledger.lock import LockHeld, UpdateLock
+from nedura.update.ledger.owner import myself
+from nedura.update.ledger.receipt import is_finished, owed_steps
+from nedura.update.ledger.receipts import ReceiptStore, receipt_name
 from nedura.update.options import UpdateOptions
-from nedura.update.owner import myself
 from nedura.update.parts import Refusal, UpdateParts, default_parts
-from nedura.update.receipt import is_finished, owed_steps
-from nedura.update.receipts import ReceiptStore, receipt_name
 from nedura.update.run import Run
 from nedura.wire import Event
 

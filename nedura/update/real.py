@@ -17,26 +17,27 @@ from nedura.errors import UpdateError
 from nedura.fleet import scope_prefix
 from nedura.homes import DEFAULT_PROFILE, profile_name
 from nedura.profiles import list_profiles
-from nedura.update import admission, failed
-from nedura.update.backup import take_backup
 from nedura.update.commit import sealed
 from nedura.update.commit.of_run import commit_checkout, commit_zip, preflight_checkout, waiting_edits
 from nedura.update.commit.sealed import commit_sealed
 from nedura.update.commit_point import paths_of
-from nedura.update.durable import remove_tree
+from nedura.update.completion.preload import preload
 from nedura.update.events import Committed, Notice, PlanReady, Prepared, Skipped
 from nedura.update.fleet_parts import FleetParts
 from nedura.update.fleet_real import RealFleet
-from nedura.update.kept import prepare_current, prepare_rollback
+from nedura.update.generation import failed
+from nedura.update.generation.durable import remove_tree
+from nedura.update.generation.kept import prepare_current, prepare_rollback
+from nedura.update.generation.prepare import prepare as prepare_new
+from nedura.update.generation.prepare_checkout import prepare_checkout
 from nedura.update.parts import Refusal
-from nedura.update.plan import plan_update
-from nedura.update.preload import preload
-from nedura.update.prepare import prepare as prepare_new
-from nedura.update.prepare_checkout import prepare_checkout
+from nedura.update.planning import admission
+from nedura.update.planning.plan import plan_update
 from nedura.update.prompt import ask_by_file, said_yes
 from nedura.update.run import Run
-from nedura.update.snapshot import take_snapshots
-from nedura.update.snapshot_mode import KEY, snapshot_mode
+from nedura.update.state.backup import take_backup
+from nedura.update.state.snapshot import take_snapshots
+from nedura.update.state.snapshot_mode import KEY, snapshot_mode
 from nedura.wire import Event, to_wire
 
 __all__ = [

@@ -14,7 +14,7 @@ from nedura.product import NEDURA, Product
 from nedura.update.options import UpdateOptions
 
 if TYPE_CHECKING:
-    from nedura.update.plan import Plan
+    from nedura.update.planning.plan import Plan
 
 __all__ = ["Candidate", "Layout", "Run"]
 

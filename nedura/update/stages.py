@@ -14,15 +14,15 @@ from typing import Final
 from nedura.clock import iso
 from nedura.errors import StoreError, UpdateError
 from nedura.records import write_json
-from nedura.update import marker
 from nedura.update.commit_point import arm
+from nedura.update.completion.handover import completion
+from nedura.update.completion.steps import ending
 from nedura.update.events import Committed, Outcome, Prepared, UpdateFinished
-from nedura.update.handover import completion
-from nedura.update.journal import Journal
+from nedura.update.ledger import marker
+from nedura.update.ledger.journal import Journal
+from nedura.update.ledger.receipt import owed_steps
 from nedura.update.parts import UpdateParts
-from nedura.update.receipt import owed_steps
 from nedura.update.run import Run
-from nedura.update.steps import ending
 from nedura.wire import Event
 
 __all__ = [

@@ -18,15 +18,15 @@ from nedura.product import Build
 from nedura.programs import child_environment
 from nedura.testing.installs import TOY, TOY_FILES, Site, git, make_origin, make_site
 from nedura.update.bounded import run_bounded
-from nedura.update.check import check_for_update
-from nedura.update.edits import read_edits
-from nedura.update.generations import read_manifest, verify_generation
-from nedura.update.git import find_git
-from nedura.update.install import install_checkout
+from nedura.update.generation.generations import read_manifest, verify_generation
+from nedura.update.generation.install import install_checkout
 from nedura.update.notice import check_and_remember, passive_notice
-from nedura.update.repository import open_repository
-from nedura.update.source import read_source
-from nedura.update.validate import import_closure
+from nedura.update.source.check import check_for_update
+from nedura.update.source.edits import read_edits
+from nedura.update.source.git import find_git
+from nedura.update.source.owner_checkout import read_source
+from nedura.update.source.repository import open_repository
+from nedura.update.validation.validate import import_closure
 from tests.kits.sealed import Stages
 
 
@@ -365,7 +365,7 @@ async def test_c058_kept_edits_are_found_by_their_hash(stages: Stages) -> None:
 
 async def test_c059_what_runs_is_replaced_beside_and_renamed(site: Site, tmp_path: Path) -> None:
     """The launcher is replaced while it runs; a running program is never written into."""
-    from nedura.update.launcher import write_launcher
+    from nedura.update.generation.launcher import write_launcher
 
     binary = tmp_path / "helper"
     shutil.copy("/bin/sleep", binary)
@@ -399,7 +399,7 @@ def test_c061_a_launcher_that_cannot_be_replaced_stays(tmp_path: Path) -> None:
     try:
         script = (
             "import sys\nfrom pathlib import Path\nfrom nedura.errors import StoreError\nfrom nedura.installs import InstallPaths\n"
-            "from nedura.product import NEDURA\nfrom nedura.update.launcher import write_launcher\n"
+            "from nedura.product import NEDURA\nfrom nedura.update.generation.launcher import write_launcher\n"
             "paths = InstallPaths(Path(sys.argv[1]), 'a' * 12)\nwrite_launcher(paths, NEDURA)\n"
             "place = paths.launcher()\nbefore = place.read_bytes()\nplace.parent.chmod(0o555)\n"
             "try:\n    write_launcher(paths, NEDURA)\nexcept StoreError as error:\n"
@@ -448,7 +448,7 @@ async def test_c065_a_process_keeps_the_files_of_its_generation(stages: Stages) 
             {"toy/shutdown_helper.py": None if number == 2 else "", "toy/value.py": f"VALUE = {number}\n"}
         )
         await stages.update()
-    from nedura.update.collect import collect
+    from nedura.update.generation.collect import collect
 
     collect(site.paths, open_repository(site.paths, None), time.time() + 10_000)
     out, _ = old.communicate("\n", timeout=20)

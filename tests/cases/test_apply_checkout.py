@@ -19,13 +19,13 @@ import pytest
 from nedura.errors import RefusedError, UpdateError
 from nedura.programs import find_program
 from nedura.testing.installs import git
-from nedura.update.archive import UnsafeArchive
 from nedura.update.commit import stash
 from nedura.update.commit.checkout import owed_edits
 from nedura.update.commit.gitlocks import check_writable, clear_stale_locks
 from nedura.update.commit.zip import unpack_release
-from nedura.update.source import read_source
-from nedura.update.torn import is_torn
+from nedura.update.source.owner_checkout import read_source
+from nedura.update.source.torn import is_torn
+from nedura.update.state.archive import UnsafeArchive
 from tests.integration.checkout.trees import Tree, make_tree, run_move
 
 

@@ -12,13 +12,13 @@ from nedura.homes import root_home
 from nedura.installs import find_installs
 from nedura.product import NEDURA
 from nedura.testing.installs import TOY, Site, git, make_origin, make_site
-from nedura.update.admission import find_subject, refusal_of
-from nedura.update.check import check_for_update
-from nedura.update.install import install_checkout
-from nedura.update.install_kind import Observed, judge_kind
-from nedura.update.observe import Machine
-from nedura.update.plan import plan_update
-from nedura.update.record import read_record
+from nedura.update.generation.install import install_checkout
+from nedura.update.generation.record import read_record
+from nedura.update.planning.admission import find_subject, refusal_of
+from nedura.update.planning.install_kind import Observed, judge_kind
+from nedura.update.planning.observe import Machine
+from nedura.update.planning.plan import plan_update
+from nedura.update.source.check import check_for_update
 from tests.kits.sealed import Stages
 
 

@@ -16,7 +16,7 @@ import pytest
 from nedura.errors import UpdateError
 from nedura.testing.installs import git
 from nedura.update import UpdateOptions, status_by_action
-from nedura.update.receipt import is_finished
+from nedura.update.ledger.receipt import is_finished
 from tests.kits.pipeline import Toy, gateway
 from tests.kits.site import World, world
 

@@ -16,16 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from nedura.update.backup import ZIP_NOTE, write_backup
 from nedura.update.events import Progress, SnapshotTaken
 from nedura.update.events_snapshot import SnapshotFailed
-from nedura.update.nets import run_nets
-from nedura.update.place import ASIDE_KEEP
-from nedura.update.snapshot import SnapshotEvent, take_snapshots
-from nedura.update.snapshot_manifest import list_snapshots, read_manifest
-from nedura.update.snapshot_set import FILE_CAP
-from nedura.update.snapshot_take import take_snapshot
-from nedura.update.sqlite import check_copy
+from nedura.update.state.backup import ZIP_NOTE, write_backup
+from nedura.update.state.nets import run_nets
+from nedura.update.state.place import ASIDE_KEEP
+from nedura.update.state.snapshot import SnapshotEvent, take_snapshots
+from nedura.update.state.snapshot_manifest import list_snapshots, read_manifest
+from nedura.update.state.snapshot_set import FILE_CAP
+from nedura.update.state.snapshot_take import take_snapshot
+from nedura.update.state.sqlite import check_copy
 from tests.integration.snapshot.homes import make_database, rows, snap
 
 

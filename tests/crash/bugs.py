@@ -39,7 +39,7 @@ NEVER = Kill(seed=0, how="instant", after=10_000.0)
 """These bugs bring their own kill, at the instant that shows them."""
 
 DIES_AFTER_THE_MOVE = (
-    "nedura/update/handover.py",
+    "nedura/update/completion/handover.py",
     "    handover = _Handover(run, parts, journal)\n",
     "    import os, signal\n    os.kill(os.getpid(), signal.SIGKILL)\n    handover = _Handover(run, parts, journal)\n",
 )
@@ -60,7 +60,7 @@ BUGS = (
         name="a lock that is kept",
         edits=(
             (
-                "nedura/update/lock.py",
+                "nedura/update/ledger/lock.py",
                 '        """Give both back. The marker goes only while it still is the one we wrote; the flock by closing."""\n',
                 '        import subprocess\n        subprocess.Popen(["sleep", "60"], pass_fds=self.fds, start_new_session=True)\n',
             ),
@@ -70,7 +70,7 @@ BUGS = (
         name="a restart that is forgotten",
         edits=(
             (
-                "nedura/update/obligations.py",
+                "nedura/update/ledger/obligations.py",
                 "            write_json(path, restart_record.encode(record))\n        return lambda: self._hand_back",
                 "            pass\n        return lambda: self._hand_back",
             ),
@@ -81,7 +81,7 @@ BUGS = (
         name="a tail that is never armed",
         edits=(
             (
-                "nedura/update/obligations.py",
+                "nedura/update/ledger/obligations.py",
                 "            write_bytes(self.path, TAIL_LINE)\n",
                 "            pass\n",
             ),

@@ -13,7 +13,7 @@ import psutil
 from nedura.errors import StoreError
 from nedura.installs import read_identity
 from nedura.testing.installs import git
-from nedura.update.generations import is_generation, list_generations, verify_generation
+from nedura.update.generation.generations import is_generation, list_generations, verify_generation
 from tests.crash.rules import Facts
 from tests.kits.checkout import CheckoutWorld
 from tests.kits.site import World

@@ -17,11 +17,11 @@ from nedura.fleet import Fleet, FleetMatrix, MatrixRow, Runtime
 from nedura.fleet.restart_events import MemberRestarted
 from nedura.installs import CodeIdentity, InstallPaths
 from nedura.update import Candidate, Run, UpdateOptions, UpdateParts
+from nedura.update.completion.spawn import spawn
 from nedura.update.events import Committed, PlanReady, Prepared, SnapshotTaken, UpdateFinished
 from nedura.update.parts import Refusal
 from nedura.update.pipeline import update
-from nedura.update.plan import Plan, PlanRuntime
-from nedura.update.spawn import spawn
+from nedura.update.planning.plan import Plan, PlanRuntime
 from nedura.wire import Event
 
 INSTALL_ID = "0123456789ab"

@@ -10,10 +10,10 @@ import attrs
 from nedura.clock import SystemClock
 from nedura.testing.installs import Site
 from nedura.update.commit.sealed import commit_sealed
+from nedura.update.generation.prepare import prepare
 from nedura.update.options import UpdateOptions
-from nedura.update.prepare import prepare
 from nedura.update.run import Run
-from nedura.update.validate import validate
+from nedura.update.validation.validate import validate
 from nedura.wire import Event
 
 __all__ = ["Stages"]

@@ -20,8 +20,8 @@ import asyncio, os, sys
 from pathlib import Path
 from nedura.clock import SystemClock
 from nedura.testing.installs import make_site
-from nedura.update.collect import collect
-from nedura.update.repository import open_repository
+from nedura.update.generation.collect import collect
+from nedura.update.source.repository import open_repository
 from tests.kits.sealed import Stages
 site = make_site(Path(sys.argv[1]))
 site.origin.commit({"toy/value.py": "VALUE = 2\\n"})
@@ -39,7 +39,7 @@ print(collect(site.paths, open_repository(site.paths, None), SystemClock().time(
 (Path(sys.argv[1]) / "shared").mkdir()
 os.chmod(Path(sys.argv[1]) / "shared", 0o775)
 from nedura.errors import RefusedError
-from nedura.update.install import install_checkout
+from nedura.update.generation.install import install_checkout
 try:
     install_checkout(site.checkout, Path(sys.argv[1]) / "shared/home", product=site.product, environment="none")
 except RefusedError as error:
@@ -55,7 +55,7 @@ def place() -> Iterator[Path]:
     try:
         yield folder
     finally:
-        from nedura.update.environment import discard
+        from nedura.update.generation.environment import discard
 
         discard(folder)
 

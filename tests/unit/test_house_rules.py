@@ -30,7 +30,7 @@ def calls(path: Path) -> Iterator[tuple[str, ast.Call]]:
             yield ast.unparse(node.func), node
 
 
-WRITERS = {"nedura/records.py", "nedura/update/environment.py", "nedura/update/bootstrap.py"}
+WRITERS = {"nedura/records.py", "nedura/update/generation/environment.py", "nedura/update/bootstrap.py"}
 
 
 def test_files_are_written_in_one_place() -> None:

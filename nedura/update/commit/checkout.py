@@ -32,10 +32,10 @@ from nedura.update.commit.recovery_copy import publish
 from nedura.update.commit.rules import Placement, Situation, Strategy, collisions, dispose, place
 from nedura.update.commit.status import current_branch, has_operation, look_for_dirt, unmerged_work
 from nedura.update.events import Committed, Notice, StepDone, UserAction
-from nedura.update.git import Git
-from nedura.update.snapshot_set import in_set
-from nedura.update.source_git import SourceGit, SourceGitError
-from nedura.update.torn import changed_paths
+from nedura.update.source.git import Git
+from nedura.update.source.source_git import SourceGit, SourceGitError
+from nedura.update.source.torn import changed_paths
+from nedura.update.state.snapshot_set import in_set
 from nedura.wire import Event
 
 __all__ = ["CheckoutJob", "move_checkout", "owed_edits"]

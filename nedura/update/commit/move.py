@@ -9,11 +9,11 @@ from typing import Final
 import attrs
 
 from nedura.errors import UpdateError
-from nedura.update.git import Git
-from nedura.update.move_marker import MoveMarker, drop_marker, lock_identity, write_marker
-from nedura.update.owner import myself
-from nedura.update.source_git import SourceGit, SourceGitError
-from nedura.update.torn import changed_paths, head_back, put_back, sync_paths
+from nedura.update.ledger.owner import myself
+from nedura.update.source.git import Git
+from nedura.update.source.move_marker import MoveMarker, drop_marker, lock_identity, write_marker
+from nedura.update.source.source_git import SourceGit, SourceGitError
+from nedura.update.source.torn import changed_paths, head_back, put_back, sync_paths
 
 __all__ = [
     "RESCUE",

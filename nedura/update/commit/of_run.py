@@ -15,10 +15,10 @@ from nedura.update.commit.checkout import CheckoutJob, move_checkout, owed_edits
 from nedura.update.commit.gitlocks import check_writable
 from nedura.update.commit.zip import ZipJob, move_zip
 from nedura.update.events import UserAction
-from nedura.update.git import Git, find_git
 from nedura.update.run import Candidate, Run
-from nedura.update.source import Source, read_source
-from nedura.update.source_git import SourceGit
+from nedura.update.source.git import Git, find_git
+from nedura.update.source.owner_checkout import Source, read_source
+from nedura.update.source.source_git import SourceGit
 from nedura.wire import Event
 
 __all__ = ["commit_checkout", "commit_zip", "preflight_checkout", "waiting_edits"]

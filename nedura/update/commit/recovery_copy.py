@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from nedura.records import fsync_folder, make_folder, write_bytes
-from nedura.update.durable import remove_tree
-from nedura.update.move_marker import RECOVERY
-from nedura.update.source_git import SourceGit
-from nedura.update.torn import MODULES
+from nedura.update.generation.durable import remove_tree
+from nedura.update.source.move_marker import RECOVERY
+from nedura.update.source.source_git import SourceGit
+from nedura.update.source.torn import MODULES
 
 __all__ = ["MANIFEST", "publish", "published"]
 
@@ -49,4 +49,4 @@ def publish(git: SourceGit, pre: str) -> Path | None:
 def published(git_dir: Path, pre: str) -> Path | None:
     """Path of the published `torn.py` for a commit; None when there is no whole copy."""
     folder = git_dir / RECOVERY / pre
-    return folder / "nedura/update/torn.py" if (folder / MANIFEST).is_file() else None
+    return folder / "nedura/update/source/torn.py" if (folder / MANIFEST).is_file() else None

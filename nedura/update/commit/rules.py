@@ -7,7 +7,7 @@ from typing import Literal
 
 import attrs
 
-from nedura.update.edit_rules import is_own
+from nedura.update.source.edit_rules import is_own
 
 __all__ = [
     "Dirt",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nedura.errors import UpdateError
 from nedura.installs import InstallPaths
-from nedura.update.generations import is_generation, point
+from nedura.update.generation.generations import is_generation, point
 from nedura.update.run import Candidate
 
 __all__ = ["commit_sealed", "take_back"]

@@ -17,8 +17,8 @@ import attrs
 
 from nedura.errors import UpdateError
 from nedura.text import clean
-from nedura.update.source_git import SourceGit, SourceGitError
-from nedura.update.torn import sync_paths
+from nedura.update.source.source_git import SourceGit, SourceGitError
+from nedura.update.source.torn import sync_paths
 
 __all__ = [
     "PREFIX",

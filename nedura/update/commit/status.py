@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from nedura.update.commit.rules import Dirt, Entry, sort_dirt
-from nedura.update.source_git import SourceGit
+from nedura.update.source.source_git import SourceGit
 
 __all__ = ["current_branch", "has_operation", "look_for_dirt", "read_status", "unmerged_work"]
 

@@ -13,11 +13,11 @@ from nedura.errors import RecordMissing, StoreError, UpdateError
 from nedura.installs import CodeIdentity
 from nedura.records import make_folder, read_json, write_json
 from nedura.text import clean
-from nedura.update.archive import Entry, Limits, UnsafeArchive, extract, judge, open_archive
 from nedura.update.commit import guard
 from nedura.update.commit.zip_swap import changed_files, recover_swap, swap_tree, tree_hashes
-from nedura.update.durable import remove_tree
 from nedura.update.events import Committed, StepDone
+from nedura.update.generation.durable import remove_tree
+from nedura.update.state.archive import Entry, Limits, UnsafeArchive, extract, judge, open_archive
 from nedura.wire import Event
 
 __all__ = ["RELEASE_LIMITS", "ZipJob", "move_zip", "unpack_release"]

@@ -17,8 +17,8 @@ import attrs
 from nedura.errors import RecordMissing, StoreError, UpdateError
 from nedura.records import fsync_folder, read_json, remove, write_json
 from nedura.text import clean
-from nedura.update.durable import remove_tree, sync_files
-from nedura.update.owner import Owner, is_alive, myself
+from nedura.update.generation.durable import remove_tree, sync_files
+from nedura.update.ledger.owner import Owner, is_alive, myself
 
 __all__ = [
     "GRAFTS",

@@ -13,14 +13,7 @@ from nedura.clock import SystemClock
 from nedura.errors import RefusedError
 from nedura.homes import process_home, root_home
 from nedura.product import NEDURA
-from nedura.update import (
-    ReceiptStore,
-    collect_garbage,
-    find_subject,
-    install_checkout,
-    pm_status,
-    pm_sync,
-)
+from nedura.update import ReceiptStore, collect_garbage, find_subject, install_checkout, pm_status, pm_sync
 
 if TYPE_CHECKING:
     from nedura.update import Subject

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nedura.testing.installs import git
-from nedura.update.source_git import EXEC_KEYS, neutral
-from nedura.update.torn import mend
+from nedura.update.source.source_git import EXEC_KEYS, neutral
+from nedura.update.source.torn import mend
 from tests.integration.checkout.test_torn import write_dead_marker
 from tests.integration.checkout.trees import FILES, Tree, make_tree, run_move
 

@@ -14,7 +14,7 @@ import nedura
 from nedura.records import write_json
 from nedura.testing.installs import git
 from nedura.update.commit.recovery_copy import publish
-from nedura.update.torn import MODULES, is_torn
+from nedura.update.source.torn import MODULES, is_torn
 from nedura.whole import mend_own_tree
 from tests.integration.checkout.test_torn import half_moved, write_dead_marker
 from tests.integration.checkout.trees import Tree, make_tree

@@ -14,7 +14,7 @@ from nedura.errors import RefusedError, UpdateError
 from nedura.testing.installs import git
 from nedura.update.commit.checkout import owed_edits
 from nedura.update.commit.move import RESCUE
-from nedura.update.move_marker import MARKER
+from nedura.update.source.move_marker import MARKER
 from tests.integration.checkout.trees import Tree, make_tree, run_move
 
 CHANGE: dict[str, str | None] = {
@@ -55,7 +55,7 @@ async def test_a_clean_fast_forward(tree: Tree) -> None:
 
 
 async def test_objects_come_from_our_own_repository(tree: Tree, tmp_path: Path) -> None:
-    from nedura.update.git import Git, find_git
+    from nedura.update.source.git import Git, find_git
 
     tree.commit(CHANGE, "two")
     bare = tmp_path / "repo.git"

@@ -16,14 +16,14 @@ import pytest
 import nedura
 from nedura.update.commit.move import Move, move
 from nedura.update.commit.recovery_copy import publish, published
-from nedura.update.move_marker import MARKER, MoveMarker, read_marker, write_marker
-from nedura.update.torn import MODULES, TornError, is_torn, mend
+from nedura.update.source.move_marker import MARKER, MoveMarker, read_marker, write_marker
+from nedura.update.source.torn import MODULES, TornError, is_torn, mend
 from tests.integration.checkout.trees import FILES, Tree, make_tree
 
 SOURCE = Path(nedura.__file__).parents[1]
 MOVER = (
     "import sys\n"
-    "from nedura.update.source_git import SourceGit\n"
+    "from nedura.update.source.source_git import SourceGit\n"
     "from nedura.update.commit.move import Move, move\n"
     "program, checkout, git_dir, pre, target = sys.argv[1:6]\n"
     "print('go', flush=True)\n"
@@ -119,7 +119,7 @@ def test_an_interrupted_rollback_goes_on(tmp_path: Path, rollback: str, branch: 
 
 
 def test_a_live_owner_is_waited_for_by_nobody(tmp_path: Path) -> None:
-    from nedura.update.owner import myself
+    from nedura.update.ledger.owner import myself
 
     tree, pre, target = half_moved(tmp_path)
     me = myself()
@@ -131,7 +131,7 @@ def test_a_live_owner_is_waited_for_by_nobody(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_was_there_before_is_somebody_elses(tmp_path: Path) -> None:
-    from nedura.update.move_marker import lock_identity
+    from nedura.update.source.move_marker import lock_identity
 
     tree, pre, target = half_moved(tmp_path)
     write_dead_marker(tree, pre, target, index_lock=lock_identity(tree.runner().git_dir))
@@ -200,7 +200,7 @@ def test_the_marker_says_what_was_written(tmp_path: Path) -> None:
 
 def test_concurrent_launches_take_turns(tmp_path: Path) -> None:
     tree, pre, _ = half_moved(tmp_path)
-    code = "import sys; from nedura.update.torn import mend; print(mend(sys.argv[1]).action)"
+    code = "import sys; from nedura.update.source.torn import mend; print(mend(sys.argv[1]).action)"
     children = [
         subprocess.Popen([sys.executable, "-c", code, str(tree.checkout)], stdout=subprocess.PIPE, text=True)
         for _ in range(4)

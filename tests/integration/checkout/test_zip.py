@@ -13,10 +13,10 @@ import pytest
 
 from nedura.errors import NeduraError, StoreError, UpdateError
 from nedura.records import write_json
-from nedura.update.archive import UnsafeArchive
 from nedura.update.commit import zip_swap
 from nedura.update.commit.zip import ZipJob, move_zip, unpack_release
 from nedura.update.commit.zip_swap import SWAP, changed_files, recover_swap, swap_tree, tree_hashes
+from nedura.update.state.archive import UnsafeArchive
 from nedura.wire import Event
 
 OLD = {

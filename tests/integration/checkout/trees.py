@@ -13,7 +13,7 @@ from nedura.programs import find_program
 from nedura.testing.installs import git
 from nedura.update.commit.checkout import CheckoutJob, move_checkout
 from nedura.update.events import Committed, StepDone, UserAction
-from nedura.update.source_git import SourceGit
+from nedura.update.source.source_git import SourceGit
 from nedura.wire import Event
 
 __all__ = ["FILES", "TOY", "Tree", "make_tree", "run_move"]

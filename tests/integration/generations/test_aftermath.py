@@ -13,8 +13,8 @@ import pytest
 from nedura.errors import RefusedError
 from nedura.product import Build
 from nedura.testing.installs import TOY, TOY_FILES, Site, git, make_site
-from nedura.update.aftermath import follow_source
-from nedura.update.generations import read_manifest, verify_generation
+from nedura.update.generation.aftermath import follow_source
+from nedura.update.generation.generations import read_manifest, verify_generation
 from tests.kits.sealed import Stages
 
 from .evil import make_evil, markers

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nedura.errors import UpdateError
-from nedura.update.prepare_environment import changed_packages
+from nedura.update.generation.prepare_environment import changed_packages
 from tests.kits.sealed import Stages
 
 WRITE = "import json, os\nopen({path!r}, 'w').write(json.dumps(dict(os.environ)))\n"

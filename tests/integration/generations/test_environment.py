@@ -16,9 +16,9 @@ import pytest
 from nedura.errors import UpdateError
 from nedura.records import make_folder, write_bytes
 from nedura.testing.installs import TOY, TOY_FILES, make_origin
-from nedura.update.environment import ensure_environment, is_complete, verify_environment
-from nedura.update.install import install_checkout
-from nedura.update.interpreter import base_python
+from nedura.update.generation.environment import ensure_environment, is_complete, verify_environment
+from nedura.update.generation.install import install_checkout
+from nedura.update.generation.interpreter import base_python
 
 from .wheels import lock_line, sdist, sha256, wheel
 

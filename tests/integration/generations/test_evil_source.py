@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from nedura.errors import NeduraError, RefusedError, UpdateError
 from nedura.product import NEDURA
 from nedura.testing.installs import TOY, Site, git, make_origin, make_site, own_files
-from nedura.update.admission import find_subject
-from nedura.update.check import check_for_update
-from nedura.update.fetch import check_branch
-from nedura.update.git import Git, find_git
-from nedura.update.install import install_checkout
-from nedura.update.plan import plan_update
-from nedura.update.source import read_source
+from nedura.update.generation.install import install_checkout
+from nedura.update.planning.admission import find_subject
+from nedura.update.planning.plan import plan_update
+from nedura.update.source.check import check_for_update
+from nedura.update.source.fetch import check_branch
+from nedura.update.source.git import Git, find_git
+from nedura.update.source.owner_checkout import read_source
 from tests.kits.sealed import Stages
 
 from .evil import EXEC_KEYS, make_evil, markers

@@ -14,10 +14,10 @@ import pytest
 from nedura.errors import NeduraError, RefusedError, UpdateError
 from nedura.installs import find_installs, read_identity
 from nedura.testing.installs import TOY, TOY_FILES, Site, git, make_origin, make_site
-from nedura.update.generations import read_manifest, verify_generation
-from nedura.update.install import install_checkout
-from nedura.update.plan import plan_update
-from nedura.update.record import read_record
+from nedura.update.generation.generations import read_manifest, verify_generation
+from nedura.update.generation.install import install_checkout
+from nedura.update.generation.record import read_record
+from nedura.update.planning.plan import plan_update
 
 
 @pytest.fixture

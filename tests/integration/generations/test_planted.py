@@ -13,14 +13,14 @@ import pytest
 from nedura.errors import NeduraError, RefusedError
 from nedura.locks import FileLock
 from nedura.testing.installs import TOY, Site, make_origin, make_site
-from nedura.update.check import CheckResult
-from nedura.update.failed import check_not_failed, remember_failed
-from nedura.update.generations import next_generation
-from nedura.update.install import install_checkout
-from nedura.update.launcher import write_launcher
+from nedura.update.generation.failed import check_not_failed, remember_failed
+from nedura.update.generation.generations import next_generation
+from nedura.update.generation.install import install_checkout
+from nedura.update.generation.launcher import write_launcher
+from nedura.update.generation.places import check_home_place, check_parents
+from nedura.update.generation.record import read_record
 from nedura.update.notice import remember_check
-from nedura.update.places import check_home_place, check_parents
-from nedura.update.record import read_record
+from nedura.update.source.check import CheckResult
 
 NEEDLE = b"precious\n"
 
@@ -172,7 +172,7 @@ def test_a_pointer_that_is_swapped_under_launches_gives_whole_processes(tmp_path
     """Each launch belongs wholly to the old or to the new generation; none fails."""
     import asyncio
 
-    from nedura.update.generations import point
+    from nedura.update.generation.generations import point
     from tests.kits.sealed import Stages
 
     site = make_site(tmp_path)

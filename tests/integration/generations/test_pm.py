@@ -14,14 +14,14 @@ from nedura.clock import SystemClock
 from nedura.config import read_config
 from nedura.errors import UpdateError
 from nedura.testing.installs import Site, git, make_origin
-from nedura.update.channels import channel_key, set_channel
-from nedura.update.check import check_for_update
-from nedura.update.collect import collect
-from nedura.update.install import install_checkout
+from nedura.update.generation.collect import collect
+from nedura.update.generation.install import install_checkout
+from nedura.update.generation.pm import PmCollected, collect_garbage, pm_status
+from nedura.update.generation.pm_repair import pm_sync
 from nedura.update.notice import passive_notice
-from nedura.update.pm import PmCollected, collect_garbage, pm_status
-from nedura.update.pm_repair import pm_sync
-from nedura.update.repository import open_repository
+from nedura.update.source.channels import channel_key, set_channel
+from nedura.update.source.check import check_for_update
+from nedura.update.source.repository import open_repository
 from tests.kits.sealed import Stages
 
 LATER = 100_000.0
@@ -233,7 +233,7 @@ def test_the_passive_notice_never_asks_by_itself_and_never_blocks(site: Site, tm
 def test_a_release_pin_follows_releases(tmp_path: Path) -> None:
     from nedura.installs import find_installs
     from nedura.testing.installs import TOY
-    from nedura.update.record import read_record
+    from nedura.update.generation.record import read_record
 
     origin = make_origin(tmp_path / "origin")
     git(origin.folder, "tag", "v1.0.0")

@@ -11,7 +11,7 @@ from nedura.errors import UpdateError
 from nedura.installs import read_identity
 from nedura.testing.installs import git
 from nedura.update.commit.sealed import commit_sealed, take_back
-from nedura.update.generations import read_manifest, verify_generation
+from nedura.update.generation.generations import read_manifest, verify_generation
 from tests.kits.sealed import Stages
 
 

@@ -13,7 +13,7 @@ import pytest
 from nedura.errors import ConfigError, UpdateError
 from nedura.product import NEDURA
 from nedura.testing.installs import TOY, TOY_FILES, Site, make_site
-from nedura.update.probe_state import blanked, copy_state
+from nedura.update.validation.probe_state import blanked, copy_state
 from tests.kits.sealed import Stages
 
 SECRETS = {
@@ -137,7 +137,7 @@ async def test_a_version_that_cannot_open_the_state_is_refused_before_anything_s
     site = stages.site
     seed(site.home)
     bad = "import json, sys\nsys.stdout.write(json.dumps({home: 'state.db is too old' for home in sys.argv[1:]}))\n"
-    site.origin.commit({"nedura/update/rehearse.py": bad})
+    site.origin.commit({"nedura/update/validation/rehearse.py": bad})
     with pytest.raises(
         UpdateError, match=r"cannot open the state of profile default: state\.db is too old"
     ) as caught:

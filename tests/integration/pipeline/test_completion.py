@@ -12,10 +12,10 @@ import pytest
 
 from nedura.fleet.restart_events import MemberFailed
 from nedura.product import NEDURA
-from nedura.update.completion import Completion, FirstMemberFailed
-from nedura.update.completion_parts import CompletionParts, Steps
+from nedura.update.completion.completion_parts import CompletionParts, Steps
+from nedura.update.completion.request import CompletionRequest
+from nedura.update.completion.second_half import Completion, FirstMemberFailed
 from nedura.update.events import StepDone
-from nedura.update.request import CompletionRequest
 from nedura.wire import Event
 from tests.kits.pipeline import INSTALL_ID, NEW, OLD, ToyFleet, gateway
 

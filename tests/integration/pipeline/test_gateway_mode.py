@@ -11,7 +11,7 @@ import pytest
 from nedura.clock import SystemClock
 from nedura.errors import UpdateError
 from nedura.update import UpdateOptions, answer_prompt, pending_prompt, status_by_action
-from nedura.update.marker import action_marker
+from nedura.update.ledger.marker import action_marker
 from nedura.update.prompt import ask_by_file, said_yes
 from tests.kits.pipeline import Toy
 

@@ -12,9 +12,9 @@ from nedura.installs import CodeIdentity, InstallPaths
 from nedura.locks import FileLock
 from nedura.product import NEDURA
 from nedura.update.launch import Launch, is_exempt
-from nedura.update.lock import UpdateLock
-from nedura.update.obligations import RestartObligation, TailObligation
-from nedura.update.settle import settle_from_fleet
+from nedura.update.ledger.lock import UpdateLock
+from nedura.update.ledger.obligations import RestartObligation, TailObligation
+from nedura.update.ledger.settle import settle_from_fleet
 from tests.kits.pipeline import INSTALL_ID, NEW, OLD, ToyFleet, gateway
 
 

@@ -14,7 +14,7 @@ import pytest
 from nedura.errors import StoreError
 from nedura.installs import CodeIdentity
 from nedura.product import NEDURA
-from nedura.update.lock import (
+from nedura.update.ledger.lock import (
     LockHeld,
     LockRecord,
     UpdateLock,
@@ -22,9 +22,9 @@ from nedura.update.lock import (
     format_record,
     parse_record,
 )
-from nedura.update.obligations import Attempts, RestartObligation, TailObligation, restart_folder
-from nedura.update.owner import Owner, is_alive, myself
-from nedura.update.restart_record import restarted, with_inventory
+from nedura.update.ledger.obligations import Attempts, RestartObligation, TailObligation, restart_folder
+from nedura.update.ledger.owner import Owner, is_alive, myself
+from nedura.update.ledger.restart_record import restarted, with_inventory
 
 NEW = CodeIdentity(code_sha="b" * 40, generation="000002")
 

@@ -13,7 +13,7 @@ import pytest
 from nedura.errors import UpdateError
 from nedura.product import NEDURA
 from nedura.update import UpdateOptions
-from nedura.update.lock import UpdateLock
+from nedura.update.ledger.lock import UpdateLock
 from nedura.update.parts import Refusal
 from tests.kits.pipeline import GOOD_CHILD, Toy, gateway
 

@@ -37,7 +37,7 @@ def jwt(sub: str, note: str = "") -> str:
 
 
 def snap(home: Path, now: float = 1_000_000_000.0, label: str = "pre-update") -> str:
-    from nedura.update.snapshot_take import take_snapshot
+    from nedura.update.state.snapshot_take import take_snapshot
 
     taken = take_snapshot("default", home, label=label, keep=1, now=now)
     assert taken is not None

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from nedura.errors import RefusedError, StoreError
-from nedura.update.archive import UnsafeArchive
-from nedura.update.backup import ZIP_NOTE, take_backup, write_backup
 from nedura.update.events_snapshot import BackupFailed, BackupTaken
-from nedura.update.home_import import drop_reason, import_backup
+from nedura.update.state.archive import UnsafeArchive
+from nedura.update.state.backup import ZIP_NOTE, take_backup, write_backup
+from nedura.update.state.home_import import drop_reason, import_backup
 from tests.integration.snapshot.homes import jwt, make_database, rows
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from nedura.update.events_snapshot import NetRestored
-from nedura.update.nets import run_nets
-from nedura.update.restore_rules import count_jobs, lost_settings
+from nedura.update.state.nets import run_nets
+from nedura.update.state.restore_rules import count_jobs, lost_settings
 from tests.integration.snapshot.homes import make_database, rows, snap
 
 

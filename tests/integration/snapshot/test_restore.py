@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from nedura.errors import NeduraError, RecordCorrupt, RefusedError, StoreError, UsageError
-from nedura.update.place import ASIDE_KEEP
-from nedura.update.restore import restore_snapshot, verify_snapshot
-from nedura.update.sqlite import holders
+from nedura.update.state.place import ASIDE_KEEP
+from nedura.update.state.restore import restore_snapshot, verify_snapshot
+from nedura.update.state.sqlite import holders
 from tests.integration.snapshot.homes import jwt, make_database, rows, snap
 
 
@@ -296,7 +296,7 @@ def test_killed_while_restoring_a_database_leaves_old_or_new(tmp_path: Path, whe
         db.executemany("INSERT INTO t(body) VALUES(?)", [("more",)] * 30)
         db.commit()
     code = (
-        "import sys; from pathlib import Path; from nedura.update.restore import restore_snapshot\n"
+        "import sys; from pathlib import Path; from nedura.update.state.restore import restore_snapshot\n"
         "restore_snapshot(Path(sys.argv[1]), sys.argv[2], profile='default', now=0)"
     )
     calls = "fsync,fdatasync,unlink,rename"

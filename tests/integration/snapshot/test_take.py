@@ -22,11 +22,11 @@ from nedura.update import events as frame
 from nedura.update import events_snapshot
 from nedura.update.events import Progress, Skipped, SnapshotTaken
 from nedura.update.events_snapshot import SnapshotFailed, SnapshotsStarted
-from nedura.update.snapshot import SnapshotEvent, take_snapshots
-from nedura.update.snapshot_manifest import list_snapshots, read_manifest
-from nedura.update.snapshot_set import SNAPSHOT_SET
-from nedura.update.snapshot_take import Taken, take_snapshot
-from nedura.update.sqlite import check_copy
+from nedura.update.state.snapshot import SnapshotEvent, take_snapshots
+from nedura.update.state.snapshot_manifest import list_snapshots, read_manifest
+from nedura.update.state.snapshot_set import SNAPSHOT_SET
+from nedura.update.state.snapshot_take import Taken, take_snapshot
+from nedura.update.state.sqlite import check_copy
 from nedura.wire import from_wire, to_wire
 
 
@@ -109,7 +109,7 @@ def test_modes_do_not_depend_on_the_umask(tmp_path: Path, umask: int) -> None:
     make_home(tmp_path / "h")
     code = (
         "import os, sys, time; os.umask(int(sys.argv[2]))\n"
-        "from pathlib import Path; from nedura.update.snapshot_take import take_snapshot\n"
+        "from pathlib import Path; from nedura.update.state.snapshot_take import take_snapshot\n"
         "t = take_snapshot('default', Path(sys.argv[1]), label='manual', keep=1, now=time.time()); print(t.folder)"
     )
     out = subprocess.run(
@@ -380,7 +380,7 @@ def take(home: Path) -> list[str]:
 
 
 TAKE = (
-    "import sys, time; from pathlib import Path; from nedura.update.snapshot_take import take_snapshot\n"
+    "import sys, time; from pathlib import Path; from nedura.update.state.snapshot_take import take_snapshot\n"
     "from nedura.errors import StoreError\n"
     "try: take_snapshot('default', Path(sys.argv[1]), label='pre-update', keep=1, now=time.time())\n"
     "except StoreError as error: print(error.message); sys.exit(3)\n"

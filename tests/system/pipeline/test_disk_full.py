@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nedura.update.generations import verify_generation
+from nedura.update.generation.generations import verify_generation
 from tests.kits.site import world
 
 

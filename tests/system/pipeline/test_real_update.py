@@ -67,7 +67,9 @@ def test_nothing_runs_pulled_code_in_the_old_process(tmp_path: Path) -> None:
     pids = {int(pid) for pid, _, _ in records}
     assert child in pids, "the completion ran the new code"
     assert parent not in pids
-    assert any(name == "nedura.update.completion" and int(pid) == child for pid, name, _ in records)
+    assert any(
+        name == "nedura.update.completion.second_half" and int(pid) == child for pid, name, _ in records
+    )
     assert all("/generations/000002/" in where for _, name, where in records if name.startswith("nedura"))
 
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from nedura.errors import UpdateError, UsageError
 from nedura.product import Build
-from nedura.update.builds import build_inputs, decide_builds
-from nedura.update.channels import Choice, choose_channel, newest_release
-from nedura.update.deadlines import deadlines, total
-from nedura.update.disk import RESERVE, Need, admit, tree_need
-from nedura.update.interpreter import Interpreter, admits, choose
+from nedura.update.generation.builds import build_inputs, decide_builds
+from nedura.update.generation.disk import RESERVE, Need, admit, tree_need
+from nedura.update.generation.interpreter import Interpreter, admits, choose
+from nedura.update.generation.tree_rules import Entry
 from nedura.update.notice import is_due, notice_text
-from nedura.update.tree_rules import Entry
+from nedura.update.planning.deadlines import deadlines, total
+from nedura.update.source.channels import Choice, choose_channel, newest_release
 
 TAGS = dict.fromkeys(("v1.0.0", "v1.10.0", "v1.9.0", "v2.0.0-rc.1", "v2.0.0-canary.3", "nightly", "v1"), "x")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nedura.update.fetch_failures import classify_fetch
+from nedura.update.source.fetch_failures import classify_fetch
 
 TABLE = [
     ("fatal: unable to access 'https://h.example/': The requested URL returned error: 429", "rate_limited"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nedura.product import NEDURA
-from nedura.update.install_kind import Observed, judge_kind, judge_marker
+from nedura.update.planning.install_kind import Observed, judge_kind, judge_marker
 
 TREE = "/home/u/src/nedura"
 VALID = {

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nedura.errors import UpdateError
-from nedura.update.tree_rules import Entry, check_entries, check_link, left_out, needs_lfs, parse_listing
+from nedura.update.generation.tree_rules import (
+    Entry,
+    check_entries,
+    check_link,
+    left_out,
+    needs_lfs,
+    parse_listing,
+)
 
 OID = "a" * 40
 

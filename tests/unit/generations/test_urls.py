@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nedura.errors import RefusedError
-from nedura.update.urls import parse_remote
+from nedura.update.source.urls import parse_remote
 
 GOOD = [
     ("https://host.example/owner/repo.git", "https", "https://host.example/owner/repo.git"),

@@ -8,8 +8,8 @@ import pytest
 
 from nedura.errors import RecordCorrupt
 from nedura.product import NEDURA, Build, Product
-from nedura.update.request import CompletionRequest, judge
-from nedura.update.steps import ending, tail_owed
+from nedura.update.completion.request import CompletionRequest, judge
+from nedura.update.completion.steps import ending, tail_owed
 
 REQUEST = CompletionRequest(update_id="run", nonce="n", source="/tree", root_home="/home", home="/home")
 RECEIPT = {"update_id": "run", "outcome": "success", "finished_at": "2026-01-01T00:00:00Z"}

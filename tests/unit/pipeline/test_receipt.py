@@ -19,7 +19,7 @@ from nedura.update.events import (
     UserAction,
 )
 from nedura.update.kinds import known_kinds
-from nedura.update.receipt import KEPT_FOREIGN, apply, is_finished, newer_of, opened, owed_steps
+from nedura.update.ledger.receipt import KEPT_FOREIGN, apply, is_finished, newer_of, opened, owed_steps
 from nedura.wire import Event, ForeignEvent, from_wire, to_wire
 
 AT = "2026-01-01T00:00:00Z"

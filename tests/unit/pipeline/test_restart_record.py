@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nedura.installs import CodeIdentity
-from nedura.update.restart_record import (
+from nedura.update.ledger.restart_record import (
     Live,
     RestartRecord,
     armed,

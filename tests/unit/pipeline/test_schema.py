@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nedura.update.receipt import apply, opened
+from nedura.update.ledger.receipt import apply, opened
 from nedura.wire import to_wire
 from tests.unit.pipeline.test_copy import SAMPLES
 

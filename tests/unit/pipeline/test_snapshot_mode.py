@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nedura.update.options import UpdateOptions
-from nedura.update.snapshot_mode import snapshot_mode
+from nedura.update.state.snapshot_mode import snapshot_mode
 
 
 @pytest.mark.parametrize(

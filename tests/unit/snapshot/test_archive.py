@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from nedura.update.archive import Limits, UnsafeArchive, extract, judge, open_archive
+from nedura.update.state.archive import Limits, UnsafeArchive, extract, judge, open_archive
 
 SMALL = Limits(members=50, size=5_000_000, ratio=200, depth=8)
 Make = Callable[[zipfile.ZipFile], None]

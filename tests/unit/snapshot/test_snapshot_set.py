@@ -10,8 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nedura.errors import RecordCorrupt, UsageError
-from nedura.update.snapshot_manifest import Manifest, parse_manifest, prunable, snapshot_folder, snapshot_name
-from nedura.update.snapshot_set import SNAPSHOT_SET, in_set
+from nedura.update.state.snapshot_manifest import (
+    Manifest,
+    parse_manifest,
+    prunable,
+    snapshot_folder,
+    snapshot_name,
+)
+from nedura.update.state.snapshot_set import SNAPSHOT_SET, in_set
 
 
 def manifest(

@@ -1,0 +1,1 @@
+"""The two halves of an update and what passes between them."""

@@ -1,0 +1,1 @@
+"""What runs: building, leasing, keeping and removing sealed generations and their environments."""

@@ -1,0 +1,82 @@
+"""The launcher: the only name that units, wrappers and people use (decision 46). POSIX sh; needs no Python to fail well."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Final
+
+from nedura.homes import HOME_VARIABLE
+from nedura.installs import InstallPaths
+from nedura.product import Product
+from nedura.records import make_folder, read_bytes, write_bytes
+
+__all__ = ["launcher_install", "launcher_text", "write_launcher"]
+
+MARK: Final = "# nedura launcher of install "
+
+_TEXT: Final = """\
+#!/bin/sh
+{mark}{install}
+# Reads `current` once, so that this process belongs to one generation for its whole life.
+home=${{0%/*}}/..
+[ -d "$home/installs/{install}" ] || home=$(dirname -- "$(readlink -f -- "$0")")/..
+gen=$(cd -P -- "$home/installs/{install}" 2>/dev/null && printf '%s/%s' "$(pwd -P)" "$(readlink current)")
+case ${{gen##*/installs/{install}/generations/}} in
+    '' | *[!0-9]*) echo {command}": this install is damaged: its pointer names no generation. Install it again." >&2; exit 127 ;;
+esac
+if [ ! -x "$gen/venv/bin/python" ]; then
+    for python in python3 python3.14 python3.13 python3.12 python3.11; do
+        python=$(command -v "$python" 2>/dev/null) || continue
+        case $python in /*) ;; *) continue ;; esac
+        "$python" -I -S -B "$gen/tree/{repair}" "$gen" && {{ gen=$("$python" -I -S -c \
+'import os, sys; print(os.path.realpath(sys.argv[1]))' "${{gen%/generations/*}}/current"); break; }}
+    done
+    [ -x "$gen/venv/bin/python" ] || {{
+        echo {command}": its Python is gone: $(readlink "$gen/venv/bin/python"). Install Python 3.11 or newer and start it again." >&2
+        exit 127
+    }}
+fi
+[ -n "${{{variable}-}}" ] || {variable}=$(cd -P -- "$home" && pwd -P)
+export {variable}
+exec "$gen/venv/bin/python" -I -B -m {module} "$@"
+"""
+
+REPAIR: Final = "nedura/update/generation/repair.py"
+
+
+def launcher_text(paths: InstallPaths, product: Product) -> str:
+    """Text of an install's launcher; it finds its install beside itself, so a moved home keeps working."""
+    return _TEXT.format(
+        mark=MARK,
+        install=paths.install_id,
+        command=shlex.quote(product.command),
+        module=product.main_modules[0],
+        variable=product.env("HOME") if product.env_prefix else HOME_VARIABLE,
+        repair=REPAIR,
+    )
+
+
+def write_launcher(paths: InstallPaths, product: Product) -> None:
+    """Write the launcher, whole or not at all; a running one is replaced beside its old file.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    path = paths.launcher(product.command)
+    make_folder(path.parent, 0o755)
+    write_bytes(path, launcher_text(paths, product).encode(), 0o755)
+
+
+def launcher_install(paths: InstallPaths, command: str) -> str:
+    """Id of the install that a launcher on disk belongs to; empty when there is none of ours.
+
+    Raises:
+        StoreError: something else is in its place.
+    """
+    path = paths.launcher(command)
+    if not path.exists():
+        return ""
+    for line in read_bytes(path).decode("utf-8", "replace").splitlines()[:3]:
+        if line.startswith(MARK):
+            return line.removeprefix(MARK).strip()
+    return "unknown"

@@ -1,0 +1,131 @@
+"""Prepare in a checkout layout: fetch, choose the commit, build it aside so that it can be validated before the working tree moves.
+
+The steps are the sealed ones; what differs: the install record is made on the fly, local edits stay in the working tree (the commit
+stashes them), and nothing new means that HEAD is the target.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncGenerator
+
+import attrs
+
+from nedura.clock import iso
+from nedura.errors import RecordMissing, UpdateError
+from nedura.installs import CodeIdentity, InstallPaths
+from nedura.locks import FileLock
+from nedura.records import make_folder
+from nedura.update.bounded import in_thread
+from nedura.update.commit_point import paths_of
+from nedura.update.events import Notice, Prepared
+from nedura.update.generation.generations import Manifest
+from nedura.update.generation.kept import current_candidate
+from nedura.update.generation.prepare import LOCK_TIMEOUT, Work, build_aside, choose_target, open_work
+from nedura.update.generation.record import InstallRecord, read_record, write_record
+from nedura.update.run import Run
+from nedura.update.source.edit_merge import merge_edits
+from nedura.update.source.edits import Edits
+from nedura.update.source.git import find_git
+from nedura.update.source.owner_checkout import Source, read_source
+from nedura.wire import Event
+
+__all__ = ["prepare_checkout"]
+
+
+async def prepare_checkout(run: Run) -> AsyncGenerator[Event, None]:
+    """Build the target of a checkout aside; the last event is `Prepared`.
+
+    Args:
+        run: the update; `install` and `checkout` are set.
+
+    Raises:
+        UpdateError: a step failed; nothing was touched.
+        StoreError: a record of ours cannot be used.
+    """
+    paths = paths_of(run)
+    source = await in_thread(_record, run, paths)
+    lock = FileLock(paths.lock, f"The install {paths.install_id}")
+    await lock.acquire_async(LOCK_TIMEOUT)
+    try:
+        work = await in_thread(open_work, run, paths)
+        work.manifest = Manifest(identity=CodeIdentity(code_sha=source.head), branch=work.record.branch)
+        events = _prepare(run, work, source)
+        try:
+            async for event in events:
+                yield event
+        finally:
+            await events.aclose()
+    finally:
+        lock.release()
+
+
+def _record(run: Run, paths: InstallPaths) -> Source:
+    """The checkout as it is; its first update writes the install record."""
+    if run.checkout is None:
+        raise UpdateError("There is no checkout here to update.", stop_class="no_install")
+    source = read_source(run.checkout, find_git(run.environ), run.environ)
+    packages = package_folders()
+    try:
+        known = read_record(paths)
+        if (known.python, known.packages) != (sys.executable, packages):
+            write_record(paths, attrs.evolve(known, python=sys.executable, packages=packages))
+    except RecordMissing:
+        make_folder(paths.folder)
+        make_folder(paths.generations)
+        record = InstallRecord(
+            install_id=paths.install_id,
+            source=str(source.checkout),
+            remote_url=source.remote_url or str(source.checkout),
+            remote_name=source.remote_name,
+            branch=source.remote_branch or source.branch or "main",
+            layout="checkout",
+            command=run.product.command,
+            created=iso(run.clock.time()),
+            python=sys.executable,
+            environment="none",  # a checkout runs in the environment that its owner keeps
+            packages=packages,
+        )
+        write_record(paths, record)
+    return source
+
+
+def package_folders() -> tuple[str, ...]:
+    """Folders of third-party packages that the running process sees: the environment that a checkout's owner keeps."""
+    kinds = ("site-packages", "dist-packages")
+    return tuple(
+        dict.fromkeys(
+            place for place in sys.path if os.path.basename(place) in kinds and os.path.isdir(place)
+        )
+    )
+
+
+async def _prepare(run: Run, work: Work, source: Source) -> AsyncGenerator[Event, None]:
+    chosen = choose_target(work)
+    try:
+        async for event in chosen:
+            yield event
+    finally:
+        await chosen.aclose()
+    assert work.target is not None
+    run.notes["target_branch"] = work.choice.branch  # empty for a release: it is checked out detached
+    if work.target.commit == source.head:
+        yield Prepared(candidate=current_candidate(run), changed=False, commits=0)
+        return
+    nothing = Edits(base="", tree="")
+    work.merge = await in_thread(merge_edits, work.git, nothing, work.target.commit, work.paths.folder)
+    built = build_aside(work)
+    try:
+        async for event in built:
+            yield _as_checkout(event, work.target.commit) if isinstance(event, Prepared) else event
+    finally:
+        await built.aclose()
+    yield Notice(text="The working tree moves only after this version was validated aside.")
+
+
+def _as_checkout(event: Prepared, commit: str) -> Prepared:
+    """The generation aside is where it is validated; what will run is the working tree at this commit."""
+    identity = attrs.evolve(event.candidate.identity, generation="", code_sha=commit)
+    candidate = attrs.evolve(event.candidate, layout="checkout", identity=identity, target=commit)
+    return attrs.evolve(event, candidate=candidate)

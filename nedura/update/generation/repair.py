@@ -1,0 +1,149 @@
+"""Gives a generation whose Python is gone another one, with the standard library alone. The launcher starts it by path.
+
+`repair.py GENERATION`: builds the next generation from the same files for the interpreter that runs this, and makes it current
+only when it is whole. What was there stays until then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+TREE: Final = Path(os.path.realpath(__file__)).parents[3]
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(TREE))
+
+from nedura.errors import NeduraError, UpdateError  # noqa: E402
+from nedura.locks import FileLock  # noqa: E402
+from nedura.programs import child_environment  # noqa: E402
+from nedura.records import fsync_folder, make_folder, read_json, write_bytes, write_json  # noqa: E402
+from nedura.update.bounded import run_bounded  # noqa: E402
+from nedura.update.generation.environment import discard, ensure_environment, sync_filesystem  # noqa: E402
+from nedura.update.generation.interpreter import Interpreter, admits, base_python, inspect  # noqa: E402
+from nedura.update.generation.thin import flip, next_name, protect, write_venv  # noqa: E402
+
+__all__ = ["main", "repair"]
+
+MANIFEST_LIMIT: Final = 64 * 1024 * 1024
+
+
+def repair(generation: Path, python: Interpreter) -> Path:
+    """Build and publish a generation like this one for another interpreter.
+
+    Args:
+        generation: the generation that cannot start.
+        python: the interpreter to use.
+
+    Raises:
+        UpdateError: the files do not admit this interpreter, or its packages cannot be installed.
+        StoreError: a record cannot be read or written.
+    """
+    manifest: dict[str, Any] = read_json(generation / "manifest.json", MANIFEST_LIMIT)
+    _check_python(generation / "tree", python)
+    install = generation.parents[1]
+    record: dict[str, Any] = read_json(install / "install.json")
+    lock = FileLock(install / "lock", "The install")
+    lock.acquire(30.0)
+    try:
+        env = _environment(manifest, generation, install, python)
+        target = install / "generations" / next_name(install / "generations")
+        try:
+            _build(generation, target, manifest, python, env, record)
+        except BaseException:
+            discard(target)
+            raise
+        flip(install, "current", target.name)
+    finally:
+        lock.release()
+    return target
+
+
+def _check_python(tree: Path, python: Interpreter) -> None:
+    import tomllib
+
+    try:
+        requires = tomllib.loads((tree / "pyproject.toml").read_text("utf-8"))["project"]["requires-python"]
+    except (OSError, ValueError, KeyError, TypeError):
+        requires = ">=3.11"
+    if not admits(str(requires), python.release):
+        raise UpdateError(f"Python {python.short} does not fit {requires}.", stop_class="python")
+
+
+def _environment(manifest: dict[str, Any], generation: Path, install: Path, python: Interpreter) -> str:
+    if not manifest.get("env"):
+        return ""
+    request = {
+        "python": python.path,
+        "lock": str(generation / "tree" / "requirements.lock"),
+        "envs": str(install / "envs"),
+    }
+    return str(ensure_environment(request)["hash"])
+
+
+def _build(
+    generation: Path,
+    target: Path,
+    manifest: dict[str, Any],
+    python: Interpreter,
+    env: str,
+    record: dict[str, Any],
+) -> None:
+    for path, names, files in os.walk(generation / "tree"):
+        names[:] = [name for name in names if name != "__pycache__"]
+        folder = make_folder(target / os.path.relpath(path, generation))
+        for name in files:
+            os.link(os.path.join(path, name), folder / name, follow_symlinks=False)
+    _compile(target / "tree", python)
+    write_venv(target, python, _roots(generation), env, [str(path) for path in record.get("packages", ())])
+    identity = {**manifest["identity"], "generation": target.name}
+    write_json(target / "identity.json", identity, 0o444)
+    protect(target / "tree")
+    protect(target / "venv")
+    sync_filesystem(target)
+    changed = {"identity": identity, "env": env, "python": python._asdict(), "inputs": ""}
+    write_bytes(target / "manifest.json", json.dumps({**manifest, **changed}).encode(), 0o444)
+    os.chmod(target, 0o755)
+    fsync_folder(target.parent)
+
+
+def _compile(tree: Path, python: Interpreter) -> None:
+    """Bytecode for the new interpreter; what does not compile stays source."""
+    names = [str(path.relative_to(tree)) for path in tree.rglob("*.py")]
+    run_bounded(
+        [python.path, "-I", "-S", "-B", str(Path(__file__).with_name("compile_worker.py"))],
+        env=child_environment(),
+        cwd=tree,
+        stdin="\0".join(names).encode("utf-8", "surrogateescape"),
+        timeout=600,
+        sweep=True,
+    )
+
+
+def _roots(generation: Path) -> list[str]:
+    """Roots of the tree as the old pin has them: the only place that knows them without the product."""
+    for pin in sorted((generation / "venv" / "lib").glob("python*/site-packages/_generation.py")):
+        for line in pin.read_text("utf-8").splitlines():
+            if line.startswith("ROOTS = "):
+                return [str(root) for root in json.loads(line.removeprefix("ROOTS = ").replace("'", '"'))]
+    return [""]
+
+
+def main(argv: list[str]) -> int:
+    """Repair, and say so in one line."""
+    try:
+        target = repair(Path(os.path.realpath(argv[0])), inspect(base_python()))
+    except (NeduraError, OSError, ValueError, KeyError) as error:
+        told = error.message if isinstance(error, NeduraError) else str(error)
+        sys.stderr.write(f"The Python of this install is gone, and it could not be repaired: {told}\n")
+        return 1
+    version = ".".join(map(str, sys.version_info[:3]))
+    sys.stderr.write(f"The Python of this install is gone; generation {target.name} uses Python {version}.\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

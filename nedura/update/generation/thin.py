@@ -1,0 +1,142 @@
+"""The parts of a generation that need nothing but the standard library: its thin virtual environment, its number, its pointer.
+
+Also used by `repair`, which runs when the environment that everything else needs cannot start.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from nedura.records import fsync_folder, make_folder
+from nedura.update.generation.interpreter import Interpreter
+
+__all__ = ["flip", "next_name", "protect", "python_of", "write_venv"]
+
+_PIN: Final = '''\
+"""Pins this process to one generation and holds its lease (a shared flock that ends with the process). Written by nedura."""
+
+import fcntl
+import os
+import site
+import sys
+
+_here = os.path.realpath(__file__)
+GENERATION = os.path.normpath(os.path.join(_here, *[os.pardir] * 5))
+ROOTS = {roots!r}
+PACKAGES = {packages!r}
+sys.dont_write_bytecode = True
+try:
+    LEASE = os.open(GENERATION, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(LEASE, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    if not os.path.samestat(os.fstat(LEASE), os.stat(GENERATION)):
+        raise OSError
+except OSError:
+    os._exit(69)  # collected under us; an exception would be swallowed and the start go on unpinned
+sys.path += [os.path.normpath(os.path.join(GENERATION, "tree", root)) for root in ROOTS]
+for _folder, _with_pth in PACKAGES:
+    _folder = os.path.normpath(os.path.join(GENERATION, _folder))
+    if _with_pth:
+        site.addsitedir(_folder)
+    else:
+        sys.path.append(_folder)
+'''
+
+
+def next_name(generations: Path) -> str:
+    """Name of the next generation: one more than any that was ever there, trash included."""
+    try:
+        names = os.listdir(generations)
+    except FileNotFoundError:
+        names = []
+    numbers = [int(found[1]) for name in names if (found := re.match(r"^(?:\.trash-)?(\d{6,})", name))]
+    return f"{max(numbers, default=0) + 1:06d}"
+
+
+def write_venv(
+    folder: Path,
+    python: Interpreter,
+    roots: Sequence[str],
+    env: str,
+    packages: Sequence[str] = (),
+) -> Path:
+    """Write the thin virtual environment of a generation.
+
+    Args:
+        folder: the generation.
+        python: base interpreter.
+        roots: folders of the tree for `sys.path`.
+        env: name of the shared environment, or empty.
+        packages: absolute folders of packages that the host manages; their `.pth` files are not run: they
+            could put another copy of the product on the path.
+
+    Returns:
+        the generation's interpreter.
+    """
+    venv = folder / "venv"
+    site_packages = make_folder(venv / python.library)
+    binaries = make_folder(venv / "bin")
+    os.symlink(python.path, binaries / "python")
+    shared = [(f"../../envs/{env}/{python.library}", True)] if env else []
+    pin = _PIN.format(roots=list(roots), packages=shared + [(path, False) for path in packages])
+    home = os.path.dirname(python.path)
+    _new_file(venv / "pyvenv.cfg", f"home = {home}\ninclude-system-site-packages = false\n")
+    _new_file(site_packages / "_generation.pth", "import _generation\n")
+    _new_file(site_packages / "_generation.py", pin)
+    return binaries / "python"
+
+
+def _new_file(path: Path, text: str) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o444)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def python_of(folder: Path) -> Path:
+    """The interpreter of a generation."""
+    return folder / "venv" / "bin" / "python"
+
+
+def protect(folder: Path, paths: Sequence[str] | None = None) -> None:
+    """Take write permission from files (all, or the named ones) and from every folder of a generation."""
+    for path, _, files in os.walk(folder):
+        if paths is None:
+            for name in files:
+                _read_only(os.path.join(path, name))
+        os.chmod(path, 0o555)
+
+
+def _read_only(file: str) -> None:
+    if not os.path.islink(file):
+        info = os.stat(file)
+        if info.st_mode & 0o222 or info.st_mode & 0o444 != 0o444:
+            os.chmod(file, 0o555 if info.st_mode & 0o100 else 0o444)
+
+
+def flip(install: Path, pointer: str, name: str, *, durable: bool = True) -> None:
+    """Replace a pointer of an install by one rename; an empty name removes it.
+
+    Args:
+        install: the install's folder.
+        pointer: `current` or `previous`.
+        name: name of the generation.
+        durable: flush the folder; without, the next flush of it makes this durable, in order.
+
+    Raises:
+        OSError: the disk refused; the old pointer stands.
+    """
+    link, temp = install / pointer, install / f".tmp.{pointer}.{os.getpid()}"
+    try:
+        if name:
+            temp.unlink(missing_ok=True)
+            os.symlink(f"generations/{name}", temp)
+            os.replace(temp, link)
+        else:
+            link.unlink(missing_ok=True)
+        if durable:
+            fsync_folder(install)
+    finally:
+        temp.unlink(missing_ok=True)

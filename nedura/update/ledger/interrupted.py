@@ -1,0 +1,71 @@
+"""Earlier runs that never closed their receipt: found, judged and closed by the next run (facts/update.md 10.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from nedura.clock import iso
+from nedura.errors import StoreError
+from nedura.update.events import InterruptedFound
+from nedura.update.ledger.owner import Owner, is_alive
+from nedura.update.ledger.receipts import KEEP, ReceiptStore
+
+__all__ = ["close_interrupted", "is_abandoned"]
+
+
+def _owner(receipt: Mapping[str, Any], pid: str, created: str) -> Owner | None:
+    try:
+        return Owner(int(receipt[pid]), float(receipt.get(created) or 0.0))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def is_abandoned(receipt: Mapping[str, Any], alive: Callable[[Owner], bool] = is_alive) -> bool:
+    """Whether a receipt still says `running` although its parent and its writer are both gone."""
+    if receipt.get("outcome") != "running":
+        return False
+    owners = [_owner(receipt, "pid", "pid_create_time"), _owner(receipt, "writer_pid", "writer_create_time")]
+    return not any(alive(owner) for owner in owners if owner is not None)
+
+
+def closed(receipt: Mapping[str, Any], now: str) -> dict[str, Any]:
+    """An abandoned receipt, closed: `interrupted`, naming the last stage. Its own times stay."""
+    stage = str(receipt.get("stage") or "")
+    where = f"in stage {stage}" if stage else "before its first stage"
+    moved = " after the commit point" if receipt.get("committed_at") else ""
+    return {
+        **receipt,
+        "outcome": "interrupted",
+        "exit_code": None,
+        "finished_at": now,
+        "interrupted_detected_at": now,
+        "stop_reason": f"its processes ended {where}{moved}",
+        "stop_class": "interrupted",
+    }
+
+
+def close_interrupted(
+    store: ReceiptStore, now: float, alive: Callable[[Owner], bool] = is_alive
+) -> Iterator[InterruptedFound]:
+    """Close every abandoned receipt of the last 20, newest first; what cannot be written is left for the next run.
+
+    Args:
+        store: the receipts.
+        now: unix seconds.
+        alive: seam.
+    """
+    newest = store.newest()
+    for place, receipt in store.entries()[:KEEP]:
+        if not is_abandoned(receipt, alive):
+            continue
+        is_newest = newest is not None and newest.get("update_id") == receipt.get("update_id")
+        try:
+            store.write(closed(receipt, iso(now)), latest=is_newest, place=place)
+        except (StoreError, KeyError, ValueError):
+            continue
+        yield InterruptedFound(
+            run_id=str(receipt.get("update_id", "")),
+            last_stage=str(receipt.get("stage") or ""),
+            receipt=str(place),
+        )

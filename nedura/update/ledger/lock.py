@@ -1,0 +1,227 @@
+"""One update at a time: a marker in the root home and a kernel lock on the install, held by the whole process tree.
+
+The marker names its owner by pid and creation time and is reclaimed when that process is gone. The install lock is a flock whose
+descriptor children inherit: a killed parent with a live child stays locked, and closing releases it (facts/update.md 5.1).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar, Final
+
+import attrs
+
+from nedura.errors import RecordMissing, RefusedError, StoreError
+from nedura.locks import locked
+from nedura.product import Product
+from nedura.records import make_folder, open_ours, read_bytes, remove, write_bytes
+from nedura.text import spoken_wait
+from nedura.update.ledger.owner import Owner, ancestors, is_alive, myself
+
+__all__ = [
+    "LockHeld",
+    "LockRecord",
+    "UpdateLock",
+    "UpdateLockUnusable",
+    "format_record",
+    "is_running",
+    "parse_record",
+]
+
+V1_CEILING: Final = 20 * 60.0
+"""Seconds after which a version 1 marker (no creation time) is stale."""
+
+
+class LockHeld(RefusedError):
+    """Raised when another update of this root home or install is running.
+
+    Attributes:
+        holder: its pid, 0 when unknown.
+    """
+
+    code: ClassVar[str] = "lock_held"
+
+    def __init__(self, holder: int, elapsed: float | None) -> None:
+        who = f"process {holder}" if holder else "another process"
+        since = f", started {spoken_wait(elapsed)} ago" if elapsed is not None else ""
+        super().__init__(
+            f"Another update is running ({who}{since}).", advice="Wait for it, then run the update again."
+        )
+        self.holder = holder
+
+
+class UpdateLockUnusable(RefusedError):
+    """Raised when the lock cannot be taken at all; an update never runs unlocked."""
+
+    code: ClassVar[str] = "lock_unusable"
+
+
+@attrs.frozen
+class LockRecord:
+    """What marker and lock say: who holds it, and since when (unix seconds)."""
+
+    owner: Owner
+    started: float
+    version: int = 2
+
+
+def format_record(record: LockRecord) -> bytes:
+    """The three lines of version 2."""
+    return f"{record.owner.pid}\n{record.started:.0f}\nct:{record.owner.create_time:.3f}\n".encode()
+
+
+def parse_record(data: bytes) -> LockRecord | None:
+    """Read a marker of version 1 or 2; None when it is neither (a torn write has no owner)."""
+    lines = data.decode("ascii", "replace").split()
+    try:
+        pid, started = int(lines[0]), float(lines[1])
+        if len(lines) > 2 and lines[2].startswith("ct:"):
+            return LockRecord(Owner(pid, float(lines[2][3:])), started)
+    except (ValueError, IndexError):
+        return None
+    return LockRecord(Owner(pid, 0.0), started, version=1)
+
+
+def is_live(record: LockRecord | None, now: float) -> bool:
+    """Whether a record's owner still runs; version 1 ages out."""
+    if record is None:
+        return False
+    if record.version == 1 and now - record.started > V1_CEILING:
+        return False
+    return is_alive(record.owner)
+
+
+def is_running(root_home: Path, lock_file: Path, product: Product, now: float) -> bool:
+    """Whether an update of this home or install runs now, an orphaned second half included; in doubt it does.
+
+    Args:
+        root_home: root home.
+        lock_file: the install's lock file.
+        product: names.
+        now: unix seconds.
+    """
+    try:
+        if is_live(parse_record(read_bytes(root_home / f".{product.command}-update-in-progress", 4096)), now):
+            return True
+    except RecordMissing:
+        pass
+    except StoreError:
+        return True
+    try:
+        handle = open_ours(lock_file, os.O_RDWR)
+    except RecordMissing:
+        return False
+    except StoreError:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(handle)
+
+
+class UpdateLock:
+    """Marker and install lock of one run.
+
+    Args:
+        root_home: whose tree of profiles the marker covers; never a profile's home.
+        lock_file: the install's lock file, shared by every home that updates the same install.
+        product: names.
+        environ: the run's environment (`<PREFIX>_UPDATE_HANDOFF_PID` names a live owner we act for).
+    """
+
+    def __init__(
+        self, root_home: Path, lock_file: Path, product: Product, environ: Mapping[str, str]
+    ) -> None:
+        self.marker = root_home / f".{product.command}-update-in-progress"
+        self.mutex = root_home / f".{product.command}-update.mutex"
+        self.lock_file = lock_file
+        handoff = product.setting(environ, "UPDATE_HANDOFF_PID")
+        self._acting_for = int(handoff) if handoff.isdigit() else 0
+        self._handle: int | None = None
+        self._adopted = False
+        self._written = b""
+
+    def acquire(self, now: float) -> None:
+        """Take both, or change nothing.
+
+        Args:
+            now: unix seconds.
+
+        Raises:
+            LockHeld: another update runs.
+            UpdateLockUnusable: a lock cannot be written here.
+        """
+        try:
+            make_folder(self.marker.parent)
+            make_folder(self.lock_file.parent)
+            with locked(self.mutex, what="the update lock"):
+                self._take(now)
+        except RefusedError:
+            raise
+        except StoreError as error:
+            self.release()
+            raise UpdateLockUnusable(
+                f"Cannot lock this install: {error.message}", advice=error.advice
+            ) from error
+
+    def _take(self, now: float) -> None:
+        present = self._read_marker()
+        if is_live(present, now) and present is not None:
+            if not self._is_ours(present.owner.pid):
+                raise LockHeld(present.owner.pid, max(0.0, now - present.started))
+            self._adopted = True
+        self._lock_install(now)
+        if self._adopted:
+            return
+        record = format_record(LockRecord(myself(), now))
+        write_bytes(self.marker, record)
+        self._written = record
+
+    def _is_ours(self, pid: int) -> bool:
+        return pid in (os.getpid(), self._acting_for) or pid in ancestors()
+
+    def _read_marker(self) -> LockRecord | None:
+        try:
+            return parse_record(read_bytes(self.marker, 4096))
+        except RecordMissing:
+            return None
+
+    def _lock_install(self, now: float) -> None:
+        handle = open_ours(self.lock_file, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = parse_record(os.pread(handle, 4096, 0))
+            os.close(handle)
+            if self._adopted:  # an ancestor holds it for us
+                return
+            pid = holder.owner.pid if holder is not None else 0
+            raise LockHeld(pid, max(0.0, now - holder.started) if holder else None) from error
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, format_record(LockRecord(myself(), now)), 0)
+        self._handle = handle
+
+    @property
+    def fds(self) -> tuple[int, ...]:
+        """Descriptors that a child must inherit to keep the install locked after our death."""
+        return () if self._handle is None else (self._handle,)
+
+    def release(self) -> None:
+        """Give both back. The marker goes only while it still is the one we wrote; the flock by closing."""
+        if self._written:
+            try:
+                if read_bytes(self.marker, 4096) == self._written:
+                    remove(self.marker)
+            except StoreError:
+                pass  # a marker of a dead owner is reclaimed by the next update
+            self._written = b""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            os.close(handle)

@@ -1,0 +1,157 @@
+"""Where receipts live and how they are read: the ROOT home's `logs/update_receipts/` (facts/update.md 9.1)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from nedura.clock import parse_iso
+from nedura.errors import RecordCorrupt, RecordMissing, StoreError
+from nedura.records import make_folder, read_json, remove, write_json
+from nedura.update.ledger.receipt import Receipt, is_finished
+
+__all__ = ["KEEP", "ReceiptStore", "receipt_name"]
+
+KEEP: Final = 20
+LATEST: Final = "latest.json"
+_NAME: Final = re.compile(r"^update_\d{8}_\d{6}_\d+_[A-Za-z0-9._-]{1,64}\.json$")
+_MAX_BYTES: Final = 8 * 1024 * 1024
+
+
+def receipt_name(started_at: str, pid: int, run_id: str) -> str:
+    """File name of a receipt: running and final records of a run are the same file."""
+    stamp = re.sub(r"[^0-9]", "", started_at[:19])
+    return f"update_{stamp[:8]}_{stamp[8:14]}_{pid}_{run_id}.json"
+
+
+class ReceiptStore:
+    """The receipts of one root home.
+
+    Args:
+        root_home: the root home; a sticky profile's home is never used.
+    """
+
+    def __init__(self, root_home: Path) -> None:
+        self.folder = root_home / "logs" / "update_receipts"
+
+    @property
+    def latest(self) -> Path:
+        """Full copy of the newest run's receipt."""
+        return self.folder / LATEST
+
+    def path_of(self, receipt: Mapping[str, Any]) -> Path:
+        """Where a receipt is archived."""
+        return self.folder / receipt_name(
+            str(receipt["started_at"]), int(receipt["pid"]), str(receipt["update_id"])
+        )
+
+    def write(self, receipt: Receipt, *, latest: bool = True, place: Path | None = None) -> Path:
+        """Write a receipt durably, archive first. A closed record is never replaced by an open one.
+
+        Args:
+            receipt: its whole content.
+            latest: also make it the newest; a run refused by another's lock never does (decision 18).
+            place: its file; default the one its own fields name.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        make_folder(self.folder)
+        path = self.path_of(receipt) if place is None else place
+        if not is_finished(receipt) and self._closed(path):
+            return path
+        write_json(path, receipt)
+        if latest:
+            write_json(self.latest, receipt)
+        return path
+
+    def _closed(self, path: Path) -> bool:
+        try:
+            return is_finished(read_json(path, _MAX_BYTES))
+        except (StoreError, AttributeError):
+            return False
+
+    def read(self, path: Path) -> Receipt:
+        """One receipt. Keys of later versions are kept as they are.
+
+        Raises:
+            StoreError: it cannot be read or is no receipt.
+        """
+        value = read_json(path, _MAX_BYTES)
+        if not isinstance(value, dict) or "update_id" not in value:
+            raise RecordCorrupt(f"{path.name} is no update receipt.")
+        return value
+
+    def names(self) -> list[Path]:
+        """Archived receipts, newest first by their own start time, then by name."""
+        try:
+            found = [name for name in os.listdir(self.folder) if _NAME.match(name)]
+        except OSError:
+            return []
+        return [
+            self.folder / name for name in sorted(found, key=lambda name: (name[7:22], name), reverse=True)
+        ]
+
+    def entries(self) -> list[tuple[Path, Receipt]]:
+        """Every readable archived receipt with its file, newest first."""
+        found = []
+        for path in self.names():
+            try:
+                found.append((path, self.read(path)))
+            except StoreError:
+                continue
+        return found
+
+    def recent(self, count: int = KEEP) -> list[Receipt]:
+        """The newest readable receipts, newest first; unreadable ones are left out."""
+        found: list[Receipt] = []
+        for path in self.names():
+            if len(found) == count:
+                break
+            try:
+                found.append(self.read(path))
+            except StoreError:
+                continue
+        found.sort(key=lambda receipt: parse_iso(str(receipt.get("started_at", ""))) or 0.0, reverse=True)
+        return found
+
+    def newest(self) -> Receipt | None:
+        """`latest.json`, or the newest archived receipt when it is not there or damaged; None when there is none."""
+        try:
+            return self.read(self.latest)
+        except StoreError:
+            found = self.recent(1)
+            return found[0] if found else None
+
+    def find(self, run_id: str) -> Receipt | None:
+        """The receipt of a run by its id (or a prefix of at least 6 characters of it)."""
+        for path in self.names():
+            name = path.stem.split("_", 4)[-1]
+            if name == run_id or (len(run_id) >= 6 and name.startswith(run_id)):
+                try:
+                    return self.read(path)
+                except StoreError:
+                    continue
+        return None
+
+    def by_action(self, action_id: str) -> Receipt | None:
+        """The newest receipt that a dashboard action started."""
+        return next((r for r in self.recent() if r.get("action_id") == action_id), None)
+
+    def prune(self) -> None:
+        """Keep the newest `KEEP` by modification time; a running one is never removed."""
+
+        def age(path: Path) -> float:
+            try:
+                return path.stat().st_mtime
+            except OSError:
+                return 0.0
+
+        for path in sorted(self.names(), key=age, reverse=True)[KEEP:]:
+            try:
+                remove(path)
+            except (RecordMissing, StoreError):
+                continue

@@ -1,0 +1,246 @@
+"""Collects the plan, part by part; each part degrades to nothing and says why."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from nedura.clock import Clock
+from nedura.config import read_config
+from nedura.errors import NeduraError
+from nedura.fleet import Fleet, Runtime, ServiceInfo, collect, list_services
+from nedura.product import Product
+from nedura.profiles import list_profiles, stray_profiles
+from nedura.records import make_folder
+from nedura.text import clean
+from nedura.update.bounded import in_thread
+from nedura.update.generation.record import read_record
+from nedura.update.planning.admission import Subject, find_subject
+from nedura.update.planning.deadlines import deadlines, total
+from nedura.update.planning.install_kind import InstallKind
+from nedura.update.planning.plan import Plan, PlanRuntime
+from nedura.update.source.channels import channel_key, choose_channel
+from nedura.update.source.edits import Edits, read_edits
+from nedura.update.source.git import Git, find_git
+from nedura.update.source.owner_checkout import Source, read_source
+from nedura.update.source.urls import parse_remote
+from nedura.update.state.snapshot_set import expand
+
+__all__ = ["collect_plan"]
+
+T = TypeVar("T")
+MAX_FOREIGN: Final = 20
+_GENERATION_PATH: Final = re.compile(r"/installs/[0-9a-f]{12}/generations/[0-9]{6,}/")
+
+
+async def _guarded(
+    part: str, fields: dict[str, Any], unreadable: dict[str, str], work: Awaitable[Mapping[str, Any]]
+) -> None:
+    try:
+        fields.update(await work)
+    except NeduraError as error:
+        unreadable[part] = error.message
+    except Exception as error:  # border: a plan never raises; what is missing is named
+        unreadable[part] = f"{type(error).__name__}: {clean(error)}"
+
+
+async def collect_plan(
+    root: Path, home: Path, product: Product, environ: Mapping[str, str], clock: Clock, anchor: Path | None
+) -> Plan:
+    """Everything that `plan_update` promises.
+
+    Args:
+        root: root home.
+        home: the invoking profile's home.
+        product: names.
+        environ: the environment.
+        clock: time seam.
+        anchor: a file of the running code.
+    """
+    fields: dict[str, Any] = {}
+    unreadable: dict[str, str] = {}
+    try:
+        subject = find_subject(root, product, environ, anchor=anchor)
+    except Exception as error:  # border: a plan never raises; what is missing is named
+        subject = Subject(kind=InstallKind(kind="unknown", updatable=False, mechanism=""))
+        unreadable["install"] = clean(error)
+    fields |= _subject_fields(subject)
+
+    async def in_a_thread(function: Callable[..., Mapping[str, Any]], *args: Any) -> Mapping[str, Any]:
+        return await in_thread(function, *args)
+
+    await asyncio.gather(
+        _guarded("profiles", fields, unreadable, in_a_thread(_profiles, root)),
+        _guarded("fleet", fields, unreadable, _fleet(root, home, product, environ, subject)),
+        _guarded("source", fields, unreadable, in_a_thread(_source, root, product, environ, subject)),
+        _guarded("state", fields, unreadable, in_a_thread(_state, root)),
+    )
+    stages = deadlines(
+        state_bytes=fields.pop("state_bytes", 0),
+        drains=fields.pop("drains", ()),
+        boots=fields.pop("boots", ()),
+        builds=[build.timeout for build in product.builds],
+        environment=product.environment == "managed",
+    )
+    fields.setdefault("summary", "The fleet could not be read.")
+    return Plan(**fields, unreadable=unreadable, deadlines=stages, deadline_s=total(stages))
+
+
+def _subject_fields(subject: Subject) -> dict[str, Any]:
+    kind, code = subject.kind, subject.code
+    return {
+        "install_method": kind.kind,
+        "updatable_in_place": kind.updatable,
+        "update_mechanism": kind.mechanism,
+        "refusal": kind.reason,
+        "conflicts": kind.conflicts,
+        "expected_sha": code.code_sha or None,
+        "expected_version": code.code_version or None,
+        "install_id": subject.install.install_id if subject.install is not None else "",
+        "layout": subject.layout if subject.install is not None else "",
+        "generation": code.generation,
+        "source": str(subject.checkout or ""),
+    }
+
+
+def _profiles(root: Path) -> dict[str, Any]:
+    names = [profile.name for profile in list_profiles(root)]
+    return {
+        "profiles": tuple(names),
+        "strays": {stray.name: stray.reason for stray in stray_profiles(root)},
+    }
+
+
+def _state(root: Path) -> dict[str, Any]:
+    """Bytes that a snapshot would copy, from sizes alone."""
+    homes = [profile.home for profile in list_profiles(root)]
+    return {"state_bytes": sum(source.size for home in homes for source in expand(home))}
+
+
+async def _fleet(
+    root: Path, home: Path, product: Product, environ: Mapping[str, str], subject: Subject
+) -> dict[str, Any]:
+    listing = await list_services(product=product, environ=environ)
+    fleet = await collect(
+        root,
+        product=product,
+        extra_homes=(home,),
+        install_id=subject.install.install_id if subject.install is not None else None,
+        services=listing.services,
+        environ=environ,
+    )
+    return {
+        "runtimes": tuple(map(_runtime, fleet.runtimes)),
+        "foreign": tuple(clean(one.copy_terminal, 300) for one in fleet.foreign[:MAX_FOREIGN]),
+        "fixed_definitions": await in_thread(_fixed, listing.services),
+        "summary": _summary(fleet),
+        "drains": [runtime.drain_budget_s for runtime in fleet.runtimes],
+        "boots": [runtime.boot_s for runtime in fleet.runtimes],
+    }
+
+
+def _runtime(runtime: Runtime) -> PlanRuntime:
+    return PlanRuntime(
+        kind=runtime.kind,
+        profile=clean(runtime.profile, 80),
+        pid=runtime.pid,
+        supervisor=runtime.supervisor,
+        code_sha=runtime.code.code_sha or None,
+        code_version=runtime.code.code_version or None,
+        restart_via=runtime.restart_via,
+        detail=runtime.detail if runtime.kind != "gateway" else {},
+    )
+
+
+def _summary(fleet: Fleet) -> str:
+    count = len(fleet.runtimes)
+    if not count:
+        return "No running services: an update would change the code only."
+    profiles = ", ".join(dict.fromkeys(clean(runtime.profile, 60) for runtime in fleet.runtimes))
+    return f"{count} running service{'' if count == 1 else 's'} across profiles: {profiles}"
+
+
+def _fixed(services: tuple[ServiceInfo, ...]) -> tuple[str, ...]:
+    """Definitions of ours that name a generation's path: they would never follow an update (decision 46)."""
+    found = []
+    for service in services:
+        if service.definition is None or not service.written_by_us:
+            continue
+        try:
+            with open(service.definition, "rb") as file:
+                text = file.read(65536).decode("utf-8", "replace")
+        except OSError:
+            continue
+        if _GENERATION_PATH.search(text):
+            found.append(service.definition.name)
+    return tuple(found)
+
+
+def _source(root: Path, product: Product, environ: Mapping[str, str], subject: Subject) -> dict[str, Any]:
+    """Remote, channel, pin and local edits; git runs on our own repository only."""
+    if subject.install is None or subject.checkout is None or not subject.kind.updatable:
+        return {}
+    program = find_git(environ)
+    source = read_source(subject.checkout, program, environ)
+    fields: dict[str, Any] = {"ignored_programs": source.exec_keys}
+    branch, url = source.remote_branch, source.remote_url or str(source.checkout)
+    if subject.layout == "sealed":
+        record = read_record(subject.install)
+        branch, url = record.branch, record.remote_url
+    configured = read_config(root).text(channel_key(subject.install.install_id))
+    choice = choose_channel(branch=None, channel=None, configured=configured, pinned_branch=branch)
+    remote = parse_remote(url)
+    fields |= {"remote": remote.shown, "follows": f"{choice.name} (from {choice.source})"}
+    if not source.branch:
+        fields["pinned"] = _tag_of(source.common_dir, source.head) or source.head[:12]
+    if subject.layout == "sealed" and (subject.install.repo / "HEAD").is_file():
+        edits = _edits(program, subject.install.repo, source, root, environ)
+        fields["local_edits"] = {
+            **{
+                clean(path, 160): f"carried ({oid[:12]})" if oid else "carried (deleted)"
+                for path, oid in edits.files.items()
+            },
+            **{clean(left.path, 160): f"not carried: {left.reason}" for left in edits.left},
+        }
+    return fields
+
+
+def _edits(program: str, repo: Path, source: Source, root: Path, environ: Mapping[str, str]) -> Edits:
+    """Local edits, read with a temporary index and temporary objects: nothing of ours or of the owner's is written."""
+    inside = source.checkout == root or source.checkout in root.parents
+    with tempfile.TemporaryDirectory(prefix="nedura-plan-") as name:
+        objects = make_folder(Path(name) / "objects")
+        git = Git(program=program, repo=repo, objects=objects, environ=environ)
+        return read_edits(git, source, Path(name), untracked=not inside)
+
+
+def _tag_of(common_dir: Path, head: str) -> str:
+    """Name of a tag that is this very commit, from the files of the repository; empty without one."""
+    tags = common_dir / "refs" / "tags"
+    names = [path.name for path in sorted(tags.glob("*")) if path.is_file() and _line(path) == head]
+    if names:
+        return clean(names[0], 80)
+    packed = common_dir / "packed-refs"
+    try:
+        with open(packed, "rb") as file:
+            lines = file.read(8 << 20).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    last = ""
+    for line in lines:
+        oid, _, name = line.lstrip("^").partition(" ")
+        if line.startswith("^") and oid == head:
+            return clean(last, 80)
+        last = name.removeprefix("refs/tags/") if name.startswith("refs/tags/") else ""
+        if last and oid == head:
+            return clean(last, 80)
+    return ""
+
+
+def _line(path: Path) -> str:
+    with open(path, "rb") as file:
+        return file.read(80).decode("ascii", "replace").strip()

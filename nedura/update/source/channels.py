@@ -1,0 +1,134 @@
+"""Channels: which line of versions an install follows (facts/update.md 1.1). The choice is pure.
+
+`--branch` beats `--channel`, that beats the install's own setting in config.yaml, that beats the branch pinned at install.
+`stable` and `canary` are published releases (tags), `main` is the tip of the branch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from nedura.errors import UpdateError, UsageError
+from nedura.product import Product
+from nedura.text import clean
+
+__all__ = ["CHANNELS", "Choice", "channel_key", "choose_channel", "newest_release", "set_channel"]
+
+CHANNELS: Final = ("stable", "canary", "main")
+_RELEASE: Final = re.compile(
+    r"^v?(\d+)\.(\d+)(?:\.(\d+))?(?:[-.]?(a|b|rc|alpha|beta|canary|dev)[-.]?(\d+)?)?\Z"
+)
+_STAGE: Final = {"dev": 0, "canary": 1, "a": 2, "alpha": 2, "b": 3, "beta": 3, "rc": 4}
+
+
+@attrs.frozen(kw_only=True)
+class Choice:
+    """What to follow.
+
+    Attributes:
+        branch: branch of the remote; empty for a channel of releases.
+        channel: `stable` or `canary`, else empty.
+        source: what decided: option, config, install.
+    """
+
+    branch: str = ""
+    channel: str = ""
+    source: str = "install"
+
+    def pick(self, tags: Mapping[str, str]) -> str:
+        """The newest release of the channel among the remote's tags.
+
+        Raises:
+            UpdateError: there is none.
+        """
+        name = newest_release(tags, prereleases=self.channel == "canary")
+        if name is None:
+            raise UpdateError(
+                f"The remote has published no {self.channel or 'stable'} release.",
+                stop_class="channel",
+                advice="Follow a branch instead: --branch main.",
+            )
+        return name
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return self.branch or f"channel {self.channel}"
+
+
+def channel_key(install_id: str) -> str:
+    """Dotted key of the install's channel in the root home's config.yaml."""
+    return f"update.installs.{install_id}.channel"
+
+
+def _version(name: str) -> tuple[int, int, int, int, int] | None:
+    found = _RELEASE.match(name)
+    if found is None:
+        return None
+    stage = _STAGE[found[4]] if found[4] else 9
+    return int(found[1]), int(found[2]), int(found[3] or 0), stage, int(found[5] or 0)
+
+
+def newest_release(tags: Iterable[str], *, prereleases: bool) -> str | None:
+    """The tag with the highest version; None when no tag is a version."""
+    found = [(version, name) for name in tags if (version := _version(name)) is not None]
+    wanted = [(version, name) for version, name in found if prereleases or version[3] == 9]
+    return max(wanted)[1] if wanted else None
+
+
+def check_channel(name: str) -> str:
+    """A channel's name.
+
+    Raises:
+        UsageError: there is no such channel.
+    """
+    if name not in CHANNELS:
+        raise UsageError(f"There is no channel {clean(name, 40)!r}. Channels: {', '.join(CHANNELS)}.")
+    return name
+
+
+def set_channel(root_home: Path, name: str, product: Product, environ: Mapping[str, str]) -> str:
+    """Keep a channel for this install in the root home's config.yaml; returns the install's id.
+
+    Raises:
+        UsageError: there is no such channel, or no install.
+        ConfigError: the file cannot be read or written.
+    """
+    from nedura.config import edit_config, set_value
+    from nedura.update.planning.admission import find_subject
+
+    check_channel(name)
+    install = find_subject(root_home, product, environ).install
+    if install is None:
+        raise UsageError("There is no install here whose channel could be set.")
+    key = channel_key(install.install_id)
+    edit_config(root_home, lambda data: set_value(data, key, name))
+    return install.install_id
+
+
+def choose_channel(*, branch: str | None, channel: str | None, configured: str, pinned_branch: str) -> Choice:
+    """What to follow, by the order of precedence.
+
+    Args:
+        branch: `--branch`.
+        channel: `--channel`.
+        configured: the install's setting, empty for none.
+        pinned_branch: branch recorded at install, empty when the source was on a release tag.
+
+    Raises:
+        UsageError: an unknown channel.
+    """
+    if branch:
+        return Choice(branch=branch, source="option")
+    named, source = (channel, "option") if channel else (configured, "config")
+    if named:
+        check_channel(named)
+        if named == "main":
+            return Choice(branch=pinned_branch or "main", source=source)
+        return Choice(channel=named, source=source)
+    return Choice(branch=pinned_branch) if pinned_branch else Choice(channel="stable")

@@ -1,0 +1,191 @@
+"""`update --check`: is there something newer? Nothing is installed (facts/update.md 1.4)."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar, Literal, final
+
+import attrs
+
+from nedura.config import read_config
+from nedura.errors import UpdateError
+from nedura.installs import InstallPaths
+from nedura.product import Product
+from nedura.update.generation.environment import discard
+from nedura.update.generation.record import read_record
+from nedura.update.planning.admission import Subject, find_subject, refusal_of
+from nedura.update.source.channels import Choice, channel_key, choose_channel
+from nedura.update.source.git import Git, find_git
+from nedura.update.source.owner_checkout import Source, read_source
+from nedura.update.source.repository import open_repository
+from nedura.update.source.target import Target, fetch_target, known_tips
+from nedura.update.source.urls import Remote, parse_remote
+
+__all__ = ["EVENTS", "CheckResult", "check_for_update"]
+
+
+@final
+@attrs.frozen(kw_only=True)
+class CheckResult:
+    """Whether there is something newer.
+
+    Attributes:
+        state: current, behind, managed (somebody else updates it) or unknown (could not be asked).
+        commits: how many commits behind, -1 when the history does not tell.
+        ahead: local commits that the remote lacks.
+        name: branch or release.
+        target: newest commit id.
+        remote: where it was asked, without credentials.
+        command: how to update.
+        reason: why it is managed or unknown.
+    """
+
+    kind: ClassVar[str] = "check"
+    state: Literal["current", "behind", "managed", "unknown"]
+    commits: int = 0
+    ahead: int = 0
+    name: str = ""
+    target: str = ""
+    remote: str = ""
+    command: str = ""
+    reason: str = ""
+
+    @property
+    def copy(self) -> str:
+        """Chat form."""
+        return {
+            "current": "This install is up to date.",
+            "behind": "A newer version is available.",
+            "managed": "This install is updated by somebody else.",
+            "unknown": "Whether there is a newer version could not be found out.",
+        }[self.state]
+
+    @property
+    def copy_terminal(self) -> str:
+        """Terminal form."""
+        match self.state:
+            case "current":
+                local = (
+                    f" ({self.ahead} local commit{'' if self.ahead == 1 else 's'})" if self.ahead > 0 else ""
+                )
+                return f"Up to date with {self.remote} {self.name}{local}."
+            case "behind":
+                many = (
+                    f"{self.commits} commit{'' if self.commits == 1 else 's'} behind"
+                    if self.commits > 0
+                    else "Behind"
+                )
+                return f"{many} {self.remote} {self.name} ({self.target[:8]}). Update with: {self.command}"
+            case "managed":
+                return f"{self.reason} Update it with: {self.command}"
+            case _:
+                return f"Not known: {self.reason}"
+
+
+EVENTS = (CheckResult,)
+
+
+@attrs.frozen(kw_only=True)
+class _Question:
+    """Where to ask, and about what."""
+
+    install: InstallPaths
+    sealed: bool
+    source: Source | None
+    remote: Remote
+    choice: Choice
+    current: str
+
+
+def check_for_update(
+    root_home: Path,
+    product: Product,
+    environ: Mapping[str, str],
+    *,
+    branch: str | None = None,
+    channel: str | None = None,
+    anchor: Path | None = None,
+) -> CheckResult:
+    """Fetch into a repository of ours and compare. Blocks; takes as long as the fetch.
+
+    Args:
+        root_home: the root home.
+        product: names.
+        environ: the real environment.
+        branch: `--branch`.
+        channel: `--channel`.
+        anchor: a file of the running code.
+
+    Raises:
+        UpdateError: the fetch failed (one of its classes), or there is no checkout to ask about.
+        UsageError: an unknown channel.
+    """
+    subject = find_subject(root_home, product, environ, anchor=anchor)
+    refusal = refusal_of(subject.kind)
+    if refusal is not None:
+        return CheckResult(state="managed", reason=refusal.message, command=refusal.command)
+    question = _question(subject, root_home, environ, branch, channel)
+    with _repository(question, environ) as git:
+        target = _ask(git, question)
+    behind = target.move in ("forward", "rewritten") and target.commits != 0
+    return CheckResult(
+        state="behind" if behind else "current",
+        commits=target.commits if behind else 0,
+        ahead=max(target.ahead, 0),
+        name=target.name,
+        target=target.commit,
+        remote=question.remote.shown,
+        command=subject.kind.mechanism,
+    )
+
+
+def _question(
+    subject: Subject, root_home: Path, environ: Mapping[str, str], branch: str | None, channel: str | None
+) -> _Question:
+    install, checkout = subject.install, subject.checkout
+    present = checkout is not None and checkout.is_dir()
+    source = read_source(checkout, find_git(environ), environ) if checkout is not None and present else None
+    if install is None or (source is None and subject.layout != "sealed"):
+        raise UpdateError("There is no git checkout to ask about.", stop_class="install")
+    if subject.layout == "sealed":
+        record = read_record(install)
+        url, pinned, current = record.remote_url, record.branch, subject.code.code_sha
+    else:
+        assert source is not None
+        url, pinned, current = source.remote_url or str(source.checkout), source.remote_branch, source.head
+    configured = read_config(root_home).text(channel_key(install.install_id))
+    return _Question(
+        install=install,
+        sealed=subject.layout == "sealed",
+        source=source,
+        remote=parse_remote(url),
+        choice=choose_channel(branch=branch, channel=channel, configured=configured, pinned_branch=pinned),
+        current=current,
+    )
+
+
+def _ask(git: Git, question: _Question) -> Target:
+    """Fetch under a ref of our own, so that an update which fetches at the same moment meets no lock."""
+    known = known_tips(git, question.choice, question.source.tracking if question.source is not None else "")
+    ref = f"refs/nedura/checks/{os.getpid()}"
+    try:
+        return fetch_target(git, question.remote, question.choice, question.current, known=known, into=ref)
+    finally:
+        git.run("update-ref", "-d", ref, ok=range(256))
+
+
+@contextmanager
+def _repository(question: _Question, environ: Mapping[str, str]) -> Iterator[Git]:
+    """The install's own repository; for a checkout layout a scratch one, because a check writes nothing of the owner's."""
+    if question.sealed:
+        yield open_repository(question.install, question.source, environ)
+        return
+    scratch = Path(tempfile.mkdtemp(prefix="nedura-check-"))
+    try:
+        yield open_repository(InstallPaths(scratch, question.install.install_id), question.source, environ)
+    finally:
+        discard(scratch)

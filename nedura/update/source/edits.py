@@ -1,0 +1,213 @@
+"""Local edits of the source, carried by a three-way merge in our own repository (decision 41, generations.md 2).
+
+The source is only read: git works on our repository, with the source as its work tree and a copy of its index. No filter, driver
+or hook of the source is known there.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import attrs
+
+from nedura.errors import UpdateError
+from nedura.text import clean
+from nedura.update.source.edit_rules import (
+    MAX_COUNT,
+    Change,
+    LeftOut,
+    is_own,
+    judge_change,
+    judge_untracked,
+    parse_raw_diff,
+)
+from nedura.update.source.git import Git
+from nedura.update.source.owner_checkout import Source
+
+__all__ = ["Edits", "blob_of", "diff_trees", "read_edits"]
+
+
+@attrs.frozen(kw_only=True)
+class Edits:
+    """What differs between the source's files and its commit.
+
+    Attributes:
+        base: commit id that is checked out.
+        tree: tree id with all edits that may travel; equal to the base's tree when there are none.
+        files: path -> blob id, empty for a deletion.
+        left: edits that do not travel.
+    """
+
+    base: str
+    tree: str
+    files: Mapping[str, str] = attrs.field(factory=dict)
+    left: tuple[LeftOut, ...] = ()
+
+
+@attrs.frozen
+class _Reader:
+    """git on our repository with the source as its work tree and a temporary index."""
+
+    git: Git
+    source: Source
+    index: Path
+    options: tuple[str, ...]
+
+    def run(self, *args: str, stdin: bytes | None = None) -> bytes:
+        return self.git.run(
+            *self.options, *args, stdin=stdin, index=self.index, work_tree=self.source.checkout, timeout=300
+        ).out
+
+
+def _options(source: Source, scratch: Path) -> tuple[str, ...]:
+    """Settings of the source that are plain data: what to ignore, line ends, whether modes count."""
+    values = dict(source.settings)
+    options = ["-c", "core.sparseCheckout=false", "-c", f"core.excludesFile={_excludes(source, scratch)}"]
+    if values.get("core.autocrlf", "").lower() in ("true", "input"):
+        options += ["-c", "core.autocrlf=input", "-c", "core.safecrlf=false"]
+    if values.get("core.filemode", "").lower() == "false":
+        options += ["-c", "core.fileMode=false"]
+    return tuple(options)
+
+
+def _excludes(source: Source, scratch: Path) -> Path:
+    """One file of ignore rules: the checkout's own and the owner's default global ones."""
+    config = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    data = b""
+    for path in (Path(config) / "git" / "ignore", source.common_dir / "info" / "exclude"):
+        try:
+            with open(path, "rb") as file:
+                data += file.read(1 << 20) + b"\n"
+        except OSError:
+            continue
+    target = scratch.with_name(f"{scratch.name}.exclude")
+    _private(target, data)
+    return target
+
+
+def _private(path: Path, data: bytes) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(handle, view) :]
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _reader(git: Git, source: Source, folder: Path) -> Iterator[_Reader]:
+    index = folder / f".tmp.edits.{secrets.token_hex(6)}"
+    try:
+        _copy_index(git, source, index)
+        yield _Reader(git, source, index, _options(source, index))
+    finally:
+        for leftover in (
+            index,
+            index.with_name(f"{index.name}.lock"),
+            index.with_name(f"{index.name}.exclude"),
+        ):
+            leftover.unlink(missing_ok=True)
+
+
+def _copy_index(git: Git, source: Source, index: Path) -> None:
+    """A copy of the source's index keeps its stat cache, so that only changed files are read; else one made from the commit."""
+    try:
+        with open(source.git_dir / "index", "rb") as file:
+            _private(index, file.read(512 << 20))
+        if git.run("ls-files", "-s", "-z", index=index, ok=range(256)).code == 0:
+            return
+        index.unlink()
+    except OSError:
+        index.unlink(missing_ok=True)
+    git.run("read-tree", source.head, index=index)
+
+
+def read_edits(git: Git, source: Source, scratch: Path, *, untracked: bool = True) -> Edits:
+    """Edits of the source: tracked, staged and (unless told otherwise) untracked files that are not ignored.
+
+    Args:
+        git: our repository.
+        source: the checkout.
+        scratch: folder for temporary files.
+        untracked: False when the root home lies in the checkout: product state must not be taken for edits.
+
+    Raises:
+        UpdateError: a merge is half done in the source, or git failed.
+    """
+    with _reader(git, source, scratch) as reader:
+        if reader.run("ls-files", "-u", "-z"):
+            raise UpdateError(
+                "The source is in the middle of a merge.",
+                stop_class="local_changes_blocked",
+                advice=f"Finish it or abort it in {clean(str(source.checkout), 200)}, then try again.",
+            )
+        left: list[LeftOut] = []
+        reader.run("add", "-u", "--", ".")
+        if untracked:
+            left += _add_untracked(reader)
+        tree = reader.run("write-tree").decode().strip()
+        changes = diff_trees(git, source.head, tree)
+        refused = [c for c in changes if is_own(c.path) or judge_change(c)]
+        if refused:
+            left += [LeftOut(path=c.path, reason=judge_change(c)) for c in refused if not is_own(c.path)]
+            _put_back(reader, refused)
+            tree = reader.run("write-tree").decode().strip()
+            changes = [c for c in changes if c not in refused]
+    return Edits(base=source.head, tree=tree, files={c.path: blob_of(c) for c in changes}, left=tuple(left))
+
+
+def blob_of(change: Change) -> str:
+    """Blob id of the new side; empty for a deletion."""
+    return "" if change.new_mode == "000000" else change.new
+
+
+def diff_trees(git: Git, base: str, tree: str) -> list[Change]:
+    """What differs between two trees or commits."""
+    return parse_raw_diff(
+        git.run("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-ext-diff", base, tree).out
+    )
+
+
+def _add_untracked(reader: _Reader) -> list[LeftOut]:
+    listed = reader.run("ls-files", "-o", "-z", "--exclude-standard").decode("utf-8", "surrogateescape")
+    names = [name for name in listed.split("\0") if name and not is_own(name.rstrip("/"))]
+    if len(names) > MAX_COUNT:
+        return [
+            LeftOut(path=f"{len(names)} untracked files", reason=f"more than {MAX_COUNT} are not carried")
+        ]
+    left, taken = [], []
+    for name in names:
+        why = judge_untracked(name, *_look(reader.source.checkout / name))
+        if why:
+            left.append(LeftOut(path=name.rstrip("/"), reason=why))
+        else:
+            taken.append(name)
+    if taken:
+        stdin = "".join(f"{name}\0" for name in taken).encode("utf-8", "surrogateescape")
+        reader.run("update-index", "--add", "-z", "--stdin", stdin=stdin)
+    return left
+
+
+def _look(path: Path) -> tuple[Literal["file", "link", "folder", "other"], int]:
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return "other", 0
+    if stat.S_ISREG(info.st_mode):
+        return "file", info.st_size
+    if stat.S_ISLNK(info.st_mode):
+        return "link", 0
+    return ("folder" if stat.S_ISDIR(info.st_mode) else "other"), 0
+
+
+def _put_back(reader: _Reader, changes: list[Change]) -> None:
+    """Give entries of the temporary index their committed state again."""
+    lines = [f"{c.old_mode if c.old_mode != '000000' else '0'} {c.old}\t{c.path}\0" for c in changes]
+    reader.run("update-index", "-z", "--index-info", stdin="".join(lines).encode("utf-8", "surrogateescape"))

@@ -1,0 +1,99 @@
+"""Fetching from the pinned remote into our own repository."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nedura.errors import UpdateError
+from nedura.text import clean
+from nedura.update.planning.deadlines import FETCH_TIMEOUT
+from nedura.update.source.fetch_failures import classify_fetch
+from nedura.update.source.git import Git, GitAnswer, commit_id, is_commit_id
+from nedura.update.source.urls import Remote
+
+__all__ = ["FETCHED", "FetchError", "check_branch", "fetch_ref", "remote_tags"]
+
+FETCHED: Final = "refs/nedura/fetched"
+
+
+class FetchError(UpdateError):
+    """Raised when a fetch failed.
+
+    Attributes:
+        token: its class, one of `fetch_failures`.
+    """
+
+    def __init__(self, remote: Remote, answer: GitAnswer) -> None:
+        failure = classify_fetch(answer.err, timed_out=answer.timed_out)
+        stop = {"timeout": "git_timeout", "disk_full": "disk_full"}.get(failure.token, "fetch_failed")
+        super().__init__(
+            f"{failure.message} ({remote.shown}; git: {answer.first_error})",
+            stop_class=stop,
+            advice=failure.advice,
+        )
+        self.token = failure.token
+
+
+def check_branch(git: Git, name: str) -> str:
+    """A branch name as git accepts it, and nothing that looks like an option.
+
+    Raises:
+        UpdateError: it is none.
+    """
+    plain = bool(name) and name.isprintable() and not name.startswith("-") and len(name) <= 250
+    if not plain or git.run("check-ref-format", f"refs/heads/{name}", ok=(0, 1, 128, 129)).code != 0:
+        raise UpdateError(f"{clean(name, 80)!r} is no name of a branch.", stop_class="branch")
+    return name
+
+
+def fetch_ref(
+    git: Git, remote: Remote, ref: str, *, into: str = FETCHED, timeout: float = FETCH_TIMEOUT
+) -> str:
+    """Fetch one full ref (or commit id) and return the commit it names.
+
+    Args:
+        git: our repository.
+        remote: the pinned remote.
+        ref: `refs/heads/x`, `refs/tags/x` or a commit id.
+        into: our ref that gets it.
+        timeout: seconds.
+
+    Raises:
+        FetchError: one of the classes of `fetch_failures`; `stop_class` is `fetch_failed` (or `git_timeout`, `disk_full`).
+    """
+    wanted = ref if is_commit_id(ref) else f"+{ref}"
+    options = [
+        "--quiet",
+        "--no-tags",
+        "--no-recurse-submodules",
+        "--no-write-fetch-head",
+        "--no-auto-maintenance",
+    ]
+    answer = git.run(
+        "fetch", *options, "--end-of-options", remote.url, f"{wanted}:{into}",
+        protocol=remote.protocol, owner_config=True, timeout=timeout, ok=range(-64, 256),
+    )  # fmt: skip
+    if answer.code != 0:
+        raise FetchError(remote, answer)
+    return commit_id(git.line("rev-parse", "--verify", f"{into}^{{commit}}"))
+
+
+def remote_tags(git: Git, remote: Remote, *, timeout: float = 60.0) -> dict[str, str]:
+    """Tags of the remote: name -> commit id, annotated ones peeled.
+
+    Raises:
+        UpdateError: as `fetch_ref`.
+    """
+    answer = git.run(
+        "ls-remote", "--tags", "--quiet", "--end-of-options", remote.url,
+        protocol=remote.protocol, owner_config=True, timeout=timeout, ok=range(-64, 256),
+    )  # fmt: skip
+    if answer.code != 0:
+        raise FetchError(remote, answer)
+    tags: dict[str, str] = {}
+    for line in answer.text.splitlines():
+        oid, _, ref = line.partition("\t")
+        name = ref.removeprefix("refs/tags/")
+        if is_commit_id(oid) and ref.startswith("refs/tags/"):
+            tags[name.removesuffix("^{}")] = oid if name.endswith("^{}") or name not in tags else tags[name]
+    return tags

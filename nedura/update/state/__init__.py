@@ -1,0 +1,1 @@
+"""Snapshots, backups, restores and the maintenance nets: the user's state around an update."""

@@ -1,0 +1,206 @@
+"""Bringing a backup into a home: unpacked aside, judged, then put in place file by file with the rules of a restore."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from nedura.errors import RefusedError, StoreError
+from nedura.homes import PROFILE_NAME
+from nedura.locks import locked
+from nedura.records import fsync_folder, make_folder
+from nedura.text import clean
+from nedura.update.generation.durable import remove_tree
+from nedura.update.state.archive import IMPORT_LIMITS, Entry, Limits, extract, judge, open_archive
+from nedura.update.state.backup import ZIP_NOTE
+from nedura.update.state.place import place_database, place_file, refuse_if_held
+from nedura.update.state.restore import restore_accounts
+from nedura.update.state.snapshot_take import BACKUP_LOCK, take_snapshot
+from nedura.update.state.sqlite import check_copy, is_sqlite
+
+__all__ = ["LARGE", "Imported", "drop_reason", "import_backup"]
+
+LARGE: Final = attrs.evolve(IMPORT_LIMITS, members=2_000_000, size=1024**4)
+"""Limits for a backup that its owner vouches for."""
+LOCK_WAIT: Final = 5.0
+RUNTIME: Final = frozenset(
+    {
+        "gateway.pid", "gateway.lock", "gateway_state.json", "gateway.sock", "gateway.sock.path", "chat.sock", "cron.pid",
+        "processes.json", "spawn-ledger.json", ".update_prompt.json", ".update_response", ".update_exit_code",
+        "fleet_restart_pending", "desktop-build-stamp.json", ".backup.lock",
+    }
+)  # fmt: skip
+"""Records about processes of the machine that made the archive: never taken over."""
+TRUST: Final = frozenset({"auth.json", ".env", "guest_handoff.json", "plugins", "shared", "hooks"})
+"""What decides whom this home trusts or which code it runs: only on request."""
+NEVER: Final = frozenset({"installs", "bin", "backups", "state-snapshots", "logs"})
+
+
+@attrs.frozen(kw_only=True)
+class Imported:
+    """What an import did.
+
+    Attributes:
+        files: paths that were put in place.
+        dropped: path -> why it was left out.
+        safety: home -> snapshot that was taken before.
+        kept: path -> what newer live data stayed.
+    """
+
+    files: tuple[str, ...]
+    dropped: dict[str, str]
+    safety: dict[str, str] = attrs.field(factory=dict)
+    kept: dict[str, str] = attrs.field(factory=dict)
+
+
+def drop_reason(path: str, *, trust: bool) -> str:
+    """Why a member of an archive is not taken into a home; empty when it is.
+
+    Args:
+        path: relative to the root home, validated.
+        trust: the caller vouches for credentials and code in it.
+    """
+    parts = path.split("/")
+    if parts[0] == "profiles":
+        if len(parts) < 3 or not PROFILE_NAME.fullmatch(parts[1]):
+            return "is in no profile"
+        parts = parts[2:]
+    elif path == ZIP_NOTE:
+        return "describes the archive"
+    name, top = parts[-1], parts[0]
+    if top in NEVER:
+        return "belongs to an install, not to a home"
+    if parts == [".env"]:
+        return "" if trust else "holds credentials"
+    hidden = any(part.startswith(".") for part in parts)
+    if name in RUNTIME or hidden or name.endswith((".lock", ".pid", ".sock", "-wal", "-shm", "-journal")):
+        return "is a record of running processes, or hidden"
+    if top in TRUST and not trust:
+        return "decides what this home trusts"
+    return ""
+
+
+def import_backup(
+    archive: Path, root: Path, *, now: float, trust: bool = False, limits: Limits = IMPORT_LIMITS
+) -> Imported:
+    """Put the files of a backup into a root home and its profiles. Blocks the thread.
+
+    Args:
+        archive: the zip.
+        root: root home.
+        now: unix seconds.
+        trust: also take credentials, `.env`, plugins and hooks.
+        limits: what it may cost.
+
+    Raises:
+        StoreError: unsafe or damaged archive, no room: nothing in the home was changed.
+        RefusedError: a process has one of the databases open: nothing was changed.
+    """
+    make_folder(root)
+    stage = root / f".import-{os.getpid()}-{secrets.token_hex(4)}.partial"
+    with locked(root / BACKUP_LOCK, LOCK_WAIT, "backup"):
+        _sweep(root)
+        try:
+            with open_archive(archive) as opened:
+                entries = judge(opened, limits)
+                dropped = {e.path: why for e in entries if (why := drop_reason(e.path, trust=trust))}
+                chosen = [entry for entry in entries if entry.path not in dropped]
+                if not chosen:
+                    raise StoreError("Nothing in the archive belongs into a home.")
+                _admit(root, chosen)
+                extract(opened, chosen, stage, limits)
+            databases = _databases(stage, chosen)
+            _inside(root, chosen)
+            for path in databases:
+                refuse_if_held(root / path)
+        except OSError as error:
+            raise StoreError(
+                f"The archive cannot be unpacked: {error.strerror}.", advice="Free some space."
+            ) from error
+        else:
+            return _put_all(stage, root, chosen, databases, dropped, now)
+        finally:
+            remove_tree(stage)
+
+
+def _sweep(root: Path) -> None:
+    for name in os.listdir(root):
+        if name.startswith(".import-") and name.endswith(".partial"):
+            remove_tree(root / name)
+
+
+def _admit(root: Path, entries: list[Entry]) -> None:
+    need = (
+        sum(entry.size for entry in entries) * 2
+    )  # unpacked aside, then once more where a database is overwritten
+    space = os.statvfs(root)
+    if need > space.f_bavail * space.f_frsize:
+        raise StoreError(f"The import needs {need // 1_000_000} MB.", advice="Free some space.")
+
+
+def _inside(root: Path, entries: list[Entry]) -> None:
+    """Refuse when a link that is already in the home would lead a file out of it."""
+    real = os.path.realpath(root)
+    for entry in entries:
+        if os.path.commonpath([real, os.path.realpath(root / entry.path)]) != real:
+            raise RefusedError(
+                f"{clean(entry.path, 120)} would be written outside the home, through a link; nothing was changed.",
+                advice="Move the link away.",
+            )
+
+
+def _databases(stage: Path, entries: list[Entry]) -> list[str]:
+    """Paths that are databases; each must be whole."""
+    found = [entry.path for entry in entries if entry.size and is_sqlite(stage / entry.path)]
+    for path in found:
+        check_copy(stage / path)
+    return found
+
+
+def _put_all(
+    stage: Path, root: Path, entries: list[Entry], databases: list[str], dropped: dict[str, str], now: float
+) -> Imported:
+    homes = sorted({_home_of(root, entry.path) for entry in entries})
+    safety: dict[str, str] = {}
+    for home in homes:
+        if home.is_dir() and home != root:
+            taken = take_snapshot(home.name, home, label="pre-import", keep=1, cap=None, now=now)
+        elif home == root:
+            taken = take_snapshot("default", root, label="pre-import", keep=1, cap=None, now=now)
+        else:
+            make_folder(home)
+            taken = None
+        if taken is not None:
+            safety[str(home)] = taken.manifest.id
+    kept: dict[str, str] = {}
+    for path in databases:
+        make_folder((root / path).parent)
+        place_database(stage / path, root / path, now=now)
+    for entry in entries:
+        if entry.path not in databases and (
+            why := _put(stage / entry.path, root / entry.path, entry.executable)
+        ):
+            kept[entry.path] = why
+    fsync_folder(root)
+    return Imported(
+        files=tuple(sorted(entry.path for entry in entries)),
+        dropped=dict(sorted(dropped.items())),
+        safety=safety,
+        kept=kept,
+    )
+
+
+def _home_of(root: Path, path: str) -> Path:
+    parts = path.split("/")
+    return root / "profiles" / parts[1] if parts[0] == "profiles" else root
+
+
+def _put(copy: Path, live: Path, executable: bool) -> str:
+    if live.name == "auth.json" and live.exists():
+        return restore_accounts(copy, live, None)
+    place_file(copy, live, 0o700 if executable else 0o600)
+    return ""

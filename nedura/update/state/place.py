@@ -1,0 +1,124 @@
+"""Putting a checked copy where a live file is: whole, durable, and never beside a database log that belongs to another content."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from nedura.errors import RefusedError, StoreError
+from nedura.records import fsync_folder, make_folder, remove
+from nedura.text import clean
+from nedura.update.generation.durable import fsync_file
+from nedura.update.state.snapshot_set import SQLITE_SIDES
+from nedura.update.state.snapshot_take import copy_plain
+from nedura.update.state.sqlite import DatabaseError, check_live, holders, overwrite
+
+__all__ = ["place_database", "place_file", "refuse_if_held", "set_aside"]
+
+ASIDE: Final = ".corrupt-"
+ASIDE_KEEP: Final = 2
+"""Sets of damaged files that stay beside a database (case C013: repairs in a loop must not fill the disk)."""
+
+
+def place_file(copy: Path, live: Path, mode: int = 0o600) -> None:
+    """Replace a file by a copy of another: temp file, fsync, rename, fsync of the folder. The owner's own link is written through.
+
+    Raises:
+        StoreError: it cannot be written; the old content stands.
+    """
+    target = Path(os.path.realpath(live)) if live.is_symlink() else live
+    if target.exists() and not target.is_file():
+        raise StoreError(f"{clean(str(target), 300)} is not a regular file.", advice="Move it away.")
+    make_folder(target.parent)
+    temp = target.parent / f".{target.name}.tmp.{os.getpid()}.{secrets.token_hex(6)}"
+    try:
+        copy_plain(copy, temp)
+        os.chmod(temp, mode)
+        fsync_file(temp)
+        os.rename(temp, target)
+        fsync_folder(target.parent)
+    except OSError as error:
+        temp.unlink(missing_ok=True)
+        raise StoreError(
+            f"{clean(str(target), 300)} cannot be written: {error.strerror}.",
+            advice="Check free space and permissions.",
+        ) from error
+
+
+def refuse_if_held(live: Path) -> None:
+    """Refuse to touch a database that a process has open.
+
+    Raises:
+        RefusedError: names the processes.
+    """
+    found = holders(live)
+    if found:
+        shown = ", ".join(str(pid) for pid in found[:5])
+        raise RefusedError(
+            f"{clean(live.name)} is open in process {shown}; nothing was changed.",
+            advice="Stop it first, for example: nedura gateway stop",
+        )
+
+
+def place_database(copy: Path, live: Path, *, now: float) -> None:
+    """Give a database the content of a checked copy.
+
+    A healthy one is overwritten in one transaction of SQLite's own, which also deals with a left-over log. A damaged one is set aside
+    byte for byte first. Where there is none, left-over side files are removed before the copy appears, because SQLite would replay
+    a foreign log into it.
+
+    Raises:
+        RefusedError: a process has it open.
+        StoreError: it cannot be done; the old content stands.
+    """
+    refuse_if_held(live)
+    if live.exists():
+        try:
+            check_live(live)
+            overwrite(live, copy)
+            check_live(live)
+        except DatabaseError:
+            refuse_if_held(live)
+            set_aside(live, now=now)
+        else:
+            return
+    for side in SQLITE_SIDES:
+        remove(live.with_name(live.name + side))
+    place_file(copy, live)
+
+
+def set_aside(live: Path, *, now: float) -> Path:
+    """Keep a damaged database and its side files byte for byte under another name; only the newest two sets stay.
+
+    The database itself stays in place as a second name until the caller renames over it, so it is never missing.
+
+    Raises:
+        StoreError: it cannot be kept.
+    """
+    stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S")
+    aside = live.with_name(f"{live.name}{ASIDE}{stamp}")
+    try:
+        for side in SQLITE_SIDES:
+            path = live.with_name(live.name + side)
+            if path.exists():
+                os.rename(path, aside.with_name(aside.name + side))
+        if not aside.exists():
+            os.link(live, aside)
+        fsync_folder(live.parent)
+        _prune_aside(live)
+    except OSError as error:
+        raise StoreError(f"{clean(live.name)} cannot be set aside: {error.strerror}.") from error
+    return aside
+
+
+def _prune_aside(live: Path) -> None:
+    prefix = live.name + ASIDE
+    stamp_length = len("YYYYMMDD-HHMMSS")
+    names = [name for name in os.listdir(live.parent) if name.startswith(prefix)]
+    stamps = sorted({name[len(prefix) : len(prefix) + stamp_length] for name in names})
+    for name in names:
+        if name[len(prefix) : len(prefix) + stamp_length] in stamps[:-ASIDE_KEEP]:
+            (live.parent / name).unlink()

@@ -1,0 +1,134 @@
+"""Verifying a snapshot and putting its files back: everything is judged before the first live file is touched."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from nedura.errors import RecordCorrupt, RecordMissing, StoreError
+from nedura.locks import locked
+from nedura.records import parse_json, read_bytes, write_bytes
+from nedura.update.events_snapshot import SnapshotRestored
+from nedura.update.state.place import place_database, place_file, refuse_if_held
+from nedura.update.state.restore_rules import merge_accounts
+from nedura.update.state.snapshot_manifest import Manifest, read_manifest, snapshot_folder
+from nedura.update.state.snapshot_take import BACKUP_LOCK
+from nedura.update.state.sqlite import check_copy, is_sqlite
+
+__all__ = ["damages", "restore_snapshot", "verify_snapshot"]
+
+LOCK_WAIT = 5.0
+MAX_STORE = 16 * 1024 * 1024
+
+
+def damages(folder: Path, manifest: Manifest) -> dict[str, str]:
+    """What is wrong with the copies of a snapshot: path -> reason. Empty means every byte is as it was saved. Blocks the thread."""
+    found: dict[str, str] = {}
+    for relative, size in manifest.files.items():
+        path = folder / relative
+        try:
+            if path.is_symlink() or not path.is_file():
+                found[relative] = "missing"
+            elif path.stat().st_size != size:
+                found[relative] = "its size has changed"
+            elif _digest(path) != manifest.sha256[relative]:
+                found[relative] = "its content has changed"
+            elif relative.endswith(".db") and size and is_sqlite(path):
+                check_copy(path)
+        except StoreError as error:
+            found[relative] = error.message
+        except OSError as error:
+            found[relative] = error.strerror or "unreadable"
+    return found
+
+
+def _digest(path: Path) -> str:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(handle, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def verify_snapshot(home: Path, name: str) -> tuple[Manifest, dict[str, str]]:
+    """Check a snapshot against its manifest. Blocks the thread.
+
+    Raises:
+        UsageError: the name is no snapshot id.
+        StoreError: there is no such snapshot, or its manifest cannot be trusted.
+    """
+    folder = snapshot_folder(home, name)
+    manifest = read_manifest(folder)
+    return manifest, damages(folder, manifest)
+
+
+def restore_snapshot(home: Path, name: str, *, profile: str, now: float) -> SnapshotRestored:
+    """Put every file of a snapshot back. Blocks the thread.
+
+    Refused while a process has one of the databases open. Newer grants of the same account stay, and a live hand-off record stays,
+    because a closed one is never opened again.
+
+    Args:
+        home: the profile's home.
+        name: snapshot id.
+        profile: its name, for the event.
+        now: unix seconds.
+
+    Raises:
+        UsageError, RefusedError, StoreError: nothing was changed, except for a StoreError that says a file could not be written.
+    """
+    manifest, wrong = verify_snapshot(home, name)
+    if wrong:
+        path, why = next(iter(sorted(wrong.items())))
+        raise RecordCorrupt(f"Snapshot {name} is damaged ({path}: {why}); nothing was changed.")
+    folder = snapshot_folder(home, name)
+    with locked(home / BACKUP_LOCK, LOCK_WAIT, "backup"):
+        databases = [path for path in manifest.files if _is_database(folder, path)]
+        for relative in databases:
+            refuse_if_held(home / relative)
+        kept: dict[str, str] = {}
+        for relative in databases:
+            place_database(folder / relative, home / relative, now=now)
+        for relative in sorted(set(manifest.files) - set(databases)):
+            why = _restore_file(folder / relative, home / relative)
+            if why:
+                kept[relative] = why
+    whole = tuple(path for path in sorted(manifest.files) if not kept.get(path, "").startswith("kept"))
+    return SnapshotRestored(profile=profile, snapshot_id=name, restored=whole, kept=kept)
+
+
+def _is_database(folder: Path, relative: str) -> bool:
+    return relative.endswith(".db") and is_sqlite(folder / relative)
+
+
+def _restore_file(copy: Path, live: Path) -> str:
+    """Put one plain file back; returns what of the live one stayed."""
+    if live.name == "guest_handoff.json" and _readable(live) is not None:
+        return "kept: the live record knows what was moved since"
+    if live.name == "auth.json" and (current := _readable(live)) is not None:
+        return restore_accounts(copy, live, current)
+    place_file(copy, live)
+    return ""
+
+
+def _readable(path: Path) -> Any | None:
+    """Content of a live JSON record; None when there is none to respect."""
+    try:
+        return parse_json(read_bytes(path, MAX_STORE), path.name)
+    except (RecordMissing, RecordCorrupt):
+        return None
+
+
+def restore_accounts(copy: Path, live: Path, current: Any) -> str:
+    """Merge a saved account store into the live one, under the profile's own lock."""
+    with locked(live.with_name("auth.lock"), what="the sign-in file"):
+        latest = _readable(live)
+        saved = parse_json(read_bytes(copy, MAX_STORE), copy.name)
+        try:
+            merged, kept = merge_accounts(saved, latest if latest is not None else current)
+        except ValueError:
+            place_file(copy, live)
+            return ""
+        write_bytes(live, (json.dumps(merged, indent=2, ensure_ascii=False) + "\n").encode())
+    return f"newer sign-in of {', '.join(kept)} stayed" if kept else ""

@@ -1,0 +1,1 @@
+"""Proving a candidate aside before anything is stopped."""

@@ -1,0 +1,168 @@
+"""Validate: the candidate compiles, imports and boots, before anything is stopped (decision 33; order of threats.md 2)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+from typing import Final
+
+from nedura.errors import UpdateError
+from nedura.installs import InstallPaths
+from nedura.product import Product
+from nedura.profiles import list_profiles
+from nedura.programs import DEFAULT_PATH
+from nedura.text import clean
+from nedura.update.bounded import in_thread, run_bounded
+from nedura.update.events import Progress, Skipped, StepDone
+from nedura.update.generation.environment import verify_environment
+from nedura.update.generation.failed import remember_failed
+from nedura.update.generation.generations import read_manifest
+from nedura.update.run import Candidate, Run
+from nedura.update.validation.probe import run_probe
+from nedura.update.validation.rehearsal import run_rehearsal
+from nedura.wire import Event
+
+__all__ = ["import_closure", "validate"]
+
+IMPORT_TIMEOUT: Final = 120.0
+_IMPORT: Final = """
+import importlib, json, sys
+import _generation
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+found = {n: getattr(m, "__file__", None) or "" for n, m in sorted(sys.modules.items())}
+hollow = [n for n, m in sys.modules.items() if hasattr(m, "__path__") and not getattr(m, "__file__", None)]
+hollow = [n for n in hollow if not any(o.startswith(n + ".") for o in found)]
+sys.stdout.write(json.dumps({"root": _generation.GENERATION, "files": found, "hollow": hollow}))
+"""
+"""Imports the launch modules and tells every module that came with them. A folder that holds bytecode alone is hollow (C029)."""
+
+
+async def validate(run: Run) -> AsyncGenerator[Event, None]:
+    """Judge the candidate; nothing live is touched.
+
+    Args:
+        run: the update; its candidate is prepared.
+
+    Raises:
+        UpdateError: it is not fit; its inputs are remembered and refused until they change.
+    """
+    candidate, paths = run.candidate, run.install
+    if candidate is None or paths is None:
+        raise UpdateError("Nothing was prepared.", stop_class="internal")
+    if not run.changed:
+        yield Skipped(name="validate", reason="nothing changed")
+        return
+    checks = _checks(run, candidate, paths)
+    try:
+        async for event in checks:
+            yield event
+    except UpdateError as error:
+        remember_failed(paths, candidate.inputs, error.message, run.clock.time())
+        raise
+    finally:
+        await checks.aclose()
+
+
+async def _checks(run: Run, candidate: Candidate, paths: InstallPaths) -> AsyncGenerator[Event, None]:
+    yield Progress(stage="validate", label="imports")
+    began = time.monotonic()
+    count = await in_thread(import_closure, candidate, run.product, paths)
+    yield StepDone(name="imports", detail=f"{count} modules, {time.monotonic() - began:.1f} s")
+    profiles = [(profile.name, profile.home) for profile in list_profiles(run.root_home)]
+    rehearsed = await in_thread(run_rehearsal, paths, candidate, profiles, stripped(candidate.folder))
+    yield StepDone(name="rehearsal", detail=rehearsed)
+    if not run.options.probe:
+        yield Skipped(name="probe", reason="--no-probe")
+        return
+    yield Progress(stage="validate", label="probe")
+    began = time.monotonic()
+    proof = await run_probe(paths, candidate, run.product, profiles)
+    yield StepDone(name="probe", detail=f"{proof}, {time.monotonic() - began:.1f} s")
+
+
+def stripped(folder: Path) -> dict[str, str]:
+    """Environment of an import probe: nothing inherited, no secret, no home of the owner."""
+    return {"PATH": DEFAULT_PATH, "LANG": "C.UTF-8", "HOME": str(folder)}
+
+
+def import_closure(candidate: Candidate, product: Product, paths: InstallPaths) -> int:
+    """Import the launch modules in a stripped child and look at everything that came with them.
+
+    Returns:
+        number of modules of the tree that were imported.
+
+    Raises:
+        UpdateError: an import fails, a module comes from elsewhere, or a package is hollow.
+    """
+    manifest = read_manifest(candidate.folder)
+    broken = _broken_launch(manifest.broken, product)
+    if broken:
+        raise UpdateError(
+            f"{broken} does not compile: {manifest.broken[broken]}", stop_class="target_syntax_error"
+        )
+    if manifest.env and not verify_environment(paths.envs / manifest.env):
+        raise UpdateError(
+            "The environment is not what was installed: a file in it was changed.",
+            stop_class="dependencies",
+            advice="Remove it with: nedura pm gc --environments, and try again.",
+        )
+    modules = [name for name in product.launch_modules if _in_tree(candidate.tree, product, name)]
+    done = run_bounded(
+        [str(candidate.python), "-I", "-B", "-X", "utf8", "-c", _IMPORT, *modules],
+        env=stripped(candidate.folder),
+        timeout=IMPORT_TIMEOUT,
+        sweep=True,
+    )
+    if done.code != 0:
+        raise _import_failure(done.err, done.timed_out)
+    return _judge_modules(done.out, candidate, product)
+
+
+def _broken_launch(broken: Mapping[str, str], product: Product) -> str:
+    for module in product.launch_modules:
+        for root in product.roots:
+            name = f"{root}/{module.replace('.', '/')}.py".lstrip("/")
+            if name in broken:
+                return name
+    return ""
+
+
+def _in_tree(tree: Path, product: Product, module: str) -> bool:
+    paths = [tree / root / module.replace(".", "/") for root in product.roots]
+    return any(path.with_suffix(".py").is_file() or (path / "__init__.py").is_file() for path in paths)
+
+
+def _import_failure(err: bytes, timed_out: bool) -> UpdateError:
+    lines = [clean(line, 300) for line in err.decode("utf-8", "replace").splitlines() if line.strip()]
+    what = f"took longer than {IMPORT_TIMEOUT:.0f} s" if timed_out else (lines or ["it ended early"])[-1]
+    return UpdateError(
+        f"The new version does not import: {what}",
+        stop_class="target_syntax_error" if "SyntaxError" in what else "import",
+        advice="Nothing was changed. Wait for a fixed version.",
+    )
+
+
+def _judge_modules(out: bytes, candidate: Candidate, product: Product) -> int:
+    try:
+        answer = json.loads(out[out.rindex(b'{"root"') :])
+        files, hollow = dict(answer["files"]), list(answer["hollow"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UpdateError("The import probe gave no answer.", stop_class="import") from error
+    if answer["root"] != str(candidate.folder):
+        raise UpdateError("The import probe ran from another generation.", stop_class="import")
+    if hollow:
+        raise UpdateError(
+            f"Packages are not complete: {', '.join(clean(name, 60) for name in sorted(hollow)[:5])}",
+            stop_class="dependencies",
+        )
+    tops = {name.split(".")[0] for name in product.launch_modules}
+    mine = {name: file for name, file in files.items() if name.split(".")[0] in tops and file}
+    stray = [name for name, file in mine.items() if not file.startswith(f"{candidate.tree}/")]
+    if stray:
+        raise UpdateError(
+            f"Modules come from outside the new version: {', '.join(sorted(stray)[:3])}", stop_class="import"
+        )
+    return len(mine)
