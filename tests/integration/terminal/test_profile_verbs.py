@@ -384,7 +384,9 @@ def test_steering_and_trust_files_are_left_out_and_listed(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"not gzip", gzip.compress(b"not tar" * 200), gzip.compress(b"x" * 2048)[:-9]]
+    "data",
+    [b"", b"not gzip", gzip.compress(b"not tar" * 200), gzip.compress(b"x" * 2048)[:-9]],
+    ids=["empty", "not gzip", "not tar", "cut short"],
 )
 def test_damaged_archives_are_one_clear_error(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "x.tar.gz"
