@@ -13,11 +13,15 @@ if TYPE_CHECKING:
 
 __all__ = ["main", "run_from"]
 
+EXIT_TORN = 1
 EXIT_UNPINNED = 69
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse as `nedura gateway run` does and run; returns the exit code."""
+    if reason := _torn():
+        sys.stderr.write(f"nedura-gateway: {reason}\n")
+        return EXIT_TORN
     from nedura.pinned import pinned
 
     if reason := pinned():
@@ -36,6 +40,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     os.environ["NEDURA_HOME"] = str(selection.home)
     return run_from(args)
+
+
+def _torn() -> str:
+    """A checkout that a killed update left half moved is mended first; the process then starts again on whole files."""
+    from nedura.whole import mend_own_tree
+
+    changed, reason = mend_own_tree()
+    if changed:
+        os.execv(sys.executable, sys.orig_argv)
+    return reason
 
 
 def _end_with_parent() -> None:

@@ -35,11 +35,13 @@ def own(tmp_path: Path) -> Tree:
     return Tree(origin, tmp_path / "checkout")
 
 
-def launch(tree: Tree, home: Path) -> subprocess.CompletedProcess[str]:
+def launch(
+    tree: Tree, home: Path, words: tuple[str, ...] = ("nedura_cli", "profile", "list")
+) -> subprocess.CompletedProcess[str]:
     paths = os.pathsep.join(str(tree.checkout / part) for part in ("", "renderers/cli", "renderers/gateway"))
     env = {**os.environ, "PYTHONPATH": paths, "NEDURA_HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
-        [sys.executable, "-m", "nedura_cli", "profile", "list"],
+        [sys.executable, "-m", *words],
         env=env,
         cwd="/",
         capture_output=True,
@@ -76,6 +78,32 @@ def test_the_command_mends_its_own_tree_and_runs(own: Tree, tmp_path: Path) -> N
     again = launch(own, home)
     assert again.returncode == 0
     assert again.stderr == ""
+
+
+@pytest.mark.parametrize("module", ["nedura_gateway", "nedura_gateway.main"])
+def test_the_gateway_mends_its_own_tree_first(own: Tree, tmp_path: Path, module: str) -> None:
+    """A unit starts it without the command in front: it must not come up on half a tree."""
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    pre = own.head
+    own.commit({"renderers/gateway/nedura_gateway/app.py": "TORN = (\n", "extra.py": "x\n"})
+    target = own.fetch()
+    assert publish(own.runner(), pre) is not None
+    (own.checkout / "renderers/gateway/nedura_gateway/app.py").write_text("TORN = (")
+    write_dead_marker(own, pre, target)
+    done = launch(own, home, (module, "--help"))
+    assert done.returncode == 0, done.stderr
+    assert (own.head, own.status, is_torn(str(own.checkout))) == (pre, [], False)
+
+
+def test_the_gateway_does_not_start_on_a_tree_that_cannot_be_mended(own: Tree, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    write_dead_marker(own, own.head, "f" * 40)
+    (own.checkout / "nedura/skins.py").write_text("mine = 1\n")
+    done = launch(own, home, ("nedura_gateway", "--help"))
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert done.stderr.startswith("nedura-gateway: ")
 
 
 def test_what_cannot_be_mended_stops_the_launch_with_one_line(tmp_path: Path) -> None:
