@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Final
 
 import attrs
 
@@ -23,6 +24,9 @@ from nedura.product import Product
 from nedura.text import clean
 
 __all__ = ["Collector"]
+
+FIRST: Final = 1
+"""Pid of the init process."""
 
 
 @attrs.define
@@ -194,7 +198,15 @@ class Collector:
                 continue
             count += 1
             self._scanned(pid, verdict)
+        self._note_hidden()
         self.probes.append(Probe(what="process table", count=count))
+
+    def _note_hidden(self) -> None:
+        """Say so when the system shows us no process of other users: the first process of all is always there (case C194)."""
+        if self.processes.stat(FIRST) is None:
+            self.leave(
+                Foreign(what="processes of other users", name="process table", reason="home unreadable")
+            )
 
     def _scanned(self, pid: int, verdict: Classification) -> None:
         stat = self.processes.stat(pid)

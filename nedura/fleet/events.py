@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, final
 
@@ -70,9 +71,16 @@ class FleetMatrix:
         return tuple(row for row in self.rows if row.failing)
 
     @property
+    def unreadable(self) -> int:
+        """How many things could not be read, so that nothing is known about them."""
+        return sum(item.unreadable for item in self.foreign)
+
+    @property
     def copy(self) -> str:
         """Chat form."""
         current = sum(row.state == "current" for row in self.rows)
+        if self.complete and self.unreadable:
+            return f"{current} gateways run the new version; {self.unreadable} could not be read and may not."
         if self.complete:
             return f"All {current} gateways run the new version." if current else "No gateway was running."
         return f"{current} of {len(self.rows)} gateways run the new version; the rest still owe a restart."
@@ -86,6 +94,7 @@ class FleetMatrix:
             lines.append(f"⚠ {owing} a restart. Run: nedura gateway restart; see: nedura fleet status")
         elif not self.complete:
             lines.append("⚠ A gateway that should be running could not be seen. See: nedura fleet status")
+        lines += unreadable_lines(self.foreign)
         return "\n".join(lines)
 
 
@@ -135,9 +144,18 @@ class FleetStatus:
         lines += [f"  {item.copy_terminal}" for item in self.foreign]
         if self.owing:
             lines.append(f"⚠ {_owing(self.owing)} a restart. Run: nedura gateway restart")
+        lines += unreadable_lines(self.foreign)
         probes = ", ".join(f"{probe.what}: {probe.skipped or probe.count}" for probe in self.probes)
         lines.append(f"Looked at {len(self.homes)} home{'' if len(self.homes) == 1 else 's'} ({probes}).")
         return "\n".join(lines)
+
+
+def unreadable_lines(foreign: Sequence[Foreign]) -> list[str]:
+    """What to say about things that could not be read; nothing when there are none."""
+    count = sum(item.unreadable for item in foreign)
+    if not count:
+        return []
+    return [f"? {count} of these could not be read: unknown whether they are ours and what they run"]
 
 
 def _owing(count: int) -> str:

@@ -140,6 +140,11 @@ class Foreign:
     detail: str = ""
 
     @property
+    def unreadable(self) -> bool:
+        """Nobody can say which home it runs on: it may be one of ours, so it counts as unknown (case C194)."""
+        return self.home is None and self.reason in ("home unreadable", "another user")
+
+    @property
     def copy_terminal(self) -> str:
         """One line for people."""
         where = {

@@ -17,9 +17,8 @@ __all__ = ["judge_services", "note_unit_homes"]
 
 def note_unit_homes(collector: Collector, services: Sequence[ServiceInfo]) -> None:
     """What definitions say about the home of each process, for those whose environment cannot be read."""
-    name = collector.product.env("HOME")
     for service in services:
-        if home := service.environment.get(name):
+        if home := collector.product.setting(service.environment, "HOME"):
             pids = (*service.pids, *((service.main_pid,) if service.main_pid else ()))
             collector.unit_homes.update(dict.fromkeys(pids, home))
 
@@ -58,7 +57,7 @@ def _foreign_service(collector: Collector, service: ServiceInfo) -> None:
     key = None
     if ours is not None:
         key = collector.home_of(ours, collector.processes.environ(ours), verdicts[ours])
-    elif (named := service.environment.get(collector.product.env("HOME"))) is not None:
+    elif named := collector.product.setting(service.environment, "HOME"):
         key = home_key(named)
     reason = collector.scope.foreign_reason(key, "", our_entry=ours is not None)
     if ours is None and key is None:

@@ -588,6 +588,7 @@ class UpdateFinished:
         receipt: path of the receipt, empty when none could be written.
         changed: whether the code moved and stayed moved.
         now: the code that is current.
+        unreadable: processes and units that could not be read: nobody knows what they run (case C194).
     """
 
     kind: ClassVar[str] = "update_finished"
@@ -601,11 +602,14 @@ class UpdateFinished:
     receipt: str = ""
     changed: bool = False
     now: CodeIdentity = attrs.field(factory=CodeIdentity)
+    unreadable: int = 0
 
     @property
     def copy(self) -> str:
         """Chat form."""
         match self.outcome:
+            case "success" if self.unreadable and self.changed:
+                return f"Updated, but {self.unreadable} running things could not be read and may be older."
             case "success" if self.followups:
                 return "Updated. Some steps are still to do and will be tried again."
             case "success":
@@ -625,7 +629,11 @@ class UpdateFinished:
         name = version_text(self.now)
         reason = f" {self.stop_reason}" if self.stop_reason else ""
         owed = f" Owed: {', '.join(self.followups)}." if self.followups else ""
+        if self.unreadable:
+            owed += f" {self.unreadable} could not be read: unknown what they run. See: nedura fleet status"
         match self.outcome:
+            case "success" if self.changed and self.unreadable:
+                return f"? Updated to {name}, not fully verified.{owed}"
             case "success" if self.changed:
                 return f"✓ Updated to {name}.{owed}"
             case "success":

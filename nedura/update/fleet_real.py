@@ -20,6 +20,7 @@ from nedura.fleet import (
     complete,
     default_parts,
     judge,
+    list_services,
     lock_holder,
     reconcile,
     restart_first,
@@ -62,9 +63,14 @@ class RealFleet:
     clock: Clock = attrs.field(factory=SystemClock)
 
     async def collect(self) -> Fleet:
-        """Everything of this install that is live."""
+        """Everything of this install that is live, and every unit that is left alone: also one no scan of processes shows."""
+        listing = await list_services(product=self.product, environ=self.environ)
         return await collect(
-            self.root_home, product=self.product, install_id=self.install_id, environ=self.environ
+            self.root_home,
+            product=self.product,
+            install_id=self.install_id,
+            services=listing.services,
+            environ=self.environ,
         )
 
     def first(self, runtimes: Sequence[Runtime], expected: CodeIdentity) -> AsyncGenerator[Event, None]:

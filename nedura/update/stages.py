@@ -20,7 +20,7 @@ from nedura.update.completion.steps import ending
 from nedura.update.events import Committed, Outcome, Prepared, UpdateFinished
 from nedura.update.ledger import marker
 from nedura.update.ledger.journal import Journal
-from nedura.update.ledger.receipt import owed_steps
+from nedura.update.ledger.receipt import owed_steps, unreadable
 from nedura.update.parts import UpdateParts
 from nedura.update.run import Run
 from nedura.wire import Event
@@ -189,6 +189,7 @@ def finished(
         receipt=path,
         changed=run.committed,
         now=current,
+        unreadable=unreadable(journal.receipt),
     )
 
 

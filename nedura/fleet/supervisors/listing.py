@@ -1,4 +1,6 @@
-"""Every unit and label of our families that a service manager knows, as the inventory judges it (facts/update.md 7.3, 7.4)."""
+"""Every unit and label that may be ours, as the inventory judges it (facts/update.md 7.3, 7.4): by our families' names, or by the
+home that its definition names, whatever it is called (case C005).
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ class Listing:
     """What the service managers said.
 
     Attributes:
-        services: units of our families, in the managers' order.
+        services: units of our families or with a home of ours in their definition, in the managers' order.
         probes: what was asked, and why a manager was skipped.
     """
 
@@ -79,11 +81,16 @@ async def _ask(
     manager = Systemctl(scope, environ=environ)
     name = f"systemd ({scope})"
     try:
-        states = await manager.show(*(f"{family}*" for family in product.unit_families))
+        states = await manager.show("*.service")
     except RestartError as error:
         return (), Probe(what=name, skipped=clean(error.message))
-    exact = [state for state in states if in_family(state.name, product.unit_families)]
+    exact = [state for state in states if _may_be_ours(state, product)]
     return tuple(_service(state, scope, cgroup_root) for state in exact), Probe(what=name, count=len(exact))
+
+
+def _may_be_ours(state: UnitState, product: Product) -> bool:
+    """The name is only a hint: a unit that sets our home variable runs on a home, and the home decides whose it is (decision 38)."""
+    return in_family(state.name, product.unit_families) or bool(product.setting(state.environment, "HOME"))
 
 
 async def _launch_agents(agents: Path, product: Product, environ: Mapping[str, str]) -> Listing:
@@ -91,7 +98,9 @@ async def _launch_agents(agents: Path, product: Product, environ: Mapping[str, s
     launchctl = Launchctl(environ)
     services, skipped = [], ""
     for path in sorted(agents.glob("*.plist")):
-        if not in_family(path.stem, product.label_families):
+        if not in_family(path.stem, product.label_families) and not product.setting(
+            plist_environment(path), "HOME"
+        ):
             continue
         try:
             found = await launchctl.locate(path.stem, os.getuid())

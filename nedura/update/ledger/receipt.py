@@ -11,7 +11,17 @@ from typing import Any, Final
 
 from nedura.text import one_line
 
-__all__ = ["KEPT_FOREIGN", "SCHEMA", "Receipt", "apply", "is_finished", "newer_of", "opened", "owed_steps"]
+__all__ = [
+    "KEPT_FOREIGN",
+    "SCHEMA",
+    "Receipt",
+    "apply",
+    "is_finished",
+    "newer_of",
+    "opened",
+    "owed_steps",
+    "unreadable",
+]
 
 SCHEMA: Final = 1
 KEPT_FOREIGN: Final = 200
@@ -66,6 +76,7 @@ def opened() -> Receipt:
         "gateway_restart": _no_restart(),
         "runtime_outcomes": [],
         "fleet": [],
+        "fleet_unreadable": 0,
         "foreign": [],
         "foreign_dropped": 0,
         "interrupted_detected_at": None,
@@ -225,8 +236,27 @@ def _user_action(receipt: Receipt, record: Record) -> Receipt:
 
 
 def _matrix(receipt: Receipt, record: Record) -> Receipt:
-    rows = record.get("rows")
-    return {"fleet": list(rows) if isinstance(rows, list | tuple) else []}
+    """The last look at the fleet, and how many things in it could not be read (case C194)."""
+    rows, foreign = record.get("rows"), record.get("foreign")
+    unread = [one for one in foreign if _unread(one)] if isinstance(foreign, list | tuple) else []
+    return {
+        "fleet": list(rows) if isinstance(rows, list | tuple) else [],
+        "fleet_unreadable": len(unread),
+    }
+
+
+def _unread(item: object) -> bool:
+    return (
+        isinstance(item, Mapping)
+        and not item.get("home")
+        and item.get("reason") in ("home unreadable", "another user")
+    )
+
+
+def unreadable(receipt: Record) -> int:
+    """How many things in the last look at the fleet could not be read."""
+    count = receipt.get("fleet_unreadable")
+    return count if isinstance(count, int) else 0
 
 
 def _member(bucket: str) -> Callable[[Receipt, Record], Receipt]:

@@ -266,6 +266,10 @@ def matrix_parts(look: Look, matrix: FleetMatrix, width: int) -> list[Renderable
     foreign = [look.text(item.copy_terminal, "banner_dim") for item in matrix.foreign[:FOREIGN]]
     for line in foreign:
         line.no_wrap, line.overflow = True, "ellipsis" if look.terminal.unicode else "crop"
+    if matrix.unreadable:
+        foreign.insert(
+            0, look.text(f"? {matrix.unreadable} could not be read: unknown what they run", "ui_warn")
+        )
     more = len(matrix.foreign) - FOREIGN
     rest = [look.text(f"and {more} more of other homes", "banner_dim")] if more > 0 else []
     return [_matrix_table(look, matrix, width), *foreign, *rest]
