@@ -116,7 +116,7 @@ def _run_child(request: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     Returns:
         Its exit status (128+N for signal N) and its result: `resume_handled`, `receipt_handled`, `serves_handled`.
     """
-    folder = tempfile.mkdtemp(prefix="nedura-takeover-")
+    folder = tempfile.mkdtemp(prefix=f"nedura-takeover-{os.getpid()}-")
     try:
         request_path, result_path = os.path.join(folder, "request.json"), os.path.join(folder, "result.json")
         handle = os.open(request_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -76,7 +76,7 @@ def listed(pid: str) -> bool:
 
 def finish(request: dict[str, Any], root_home: str) -> tuple[int, dict[str, Any] | None]:
     """Run the completion's bootstrap on a request of its own form; the result is None when it left none."""
-    folder = tempfile.mkdtemp(prefix="nedura-completion-")
+    folder = tempfile.mkdtemp(prefix=f"nedura-completion-{os.getpid()}-")
     request_path, result_path = os.path.join(folder, "request.json"), os.path.join(folder, "result.json")
     write_json(request_path, completion_request(request, root_home))
     bootstrap = os.path.join(TREE, "nedura", "update", "bootstrap.py")

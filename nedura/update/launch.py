@@ -1,6 +1,6 @@
 """What a launch of the command does about an update that is not finished: try the tail again, ask the fleet, say one line each.
 
-Costs two look-ups when nothing is owed (decision 49, facts/update.md 8.5 and 10).
+Costs two look-ups and the names of one folder when nothing is owed (decision 49, facts/update.md 8.5 and 10).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from nedura.installs import (
 )
 from nedura.locks import FileLock
 from nedura.product import NEDURA, Product
+from nedura.update.ledger.leftovers import sweep_folder
 from nedura.update.ledger.lock import is_running
 from nedura.update.ledger.obligations import RestartObligation, TailObligation, restart_folder
 
@@ -107,6 +108,8 @@ class Launch:
 
     def settle(self) -> None:
         """Do what is due. Never raises: a launch must not fail because of an old update."""
+        for home in {self.root_home, process_home(self.environ)}:
+            sweep_folder(home, self.now())
         try:
             self._retry_tail()
             self._ask_fleet()

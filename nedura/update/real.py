@@ -17,12 +17,13 @@ from nedura.errors import UpdateError
 from nedura.fleet import scope_prefix
 from nedura.homes import DEFAULT_PROFILE, profile_name
 from nedura.profiles import list_profiles
+from nedura.update.bounded import in_thread
 from nedura.update.commit import sealed
 from nedura.update.commit.of_run import commit_checkout, commit_zip, preflight_checkout, waiting_edits
 from nedura.update.commit.sealed import commit_sealed
 from nedura.update.commit_point import paths_of
 from nedura.update.completion.preload import preload
-from nedura.update.events import Committed, Notice, PlanReady, Prepared, Skipped
+from nedura.update.events import Committed, Notice, PlanReady, Prepared, Skipped, StepDone
 from nedura.update.fleet_parts import FleetParts
 from nedura.update.fleet_real import RealFleet
 from nedura.update.generation import failed
@@ -30,6 +31,7 @@ from nedura.update.generation.durable import remove_tree
 from nedura.update.generation.kept import prepare_current, prepare_rollback
 from nedura.update.generation.prepare import prepare as prepare_new
 from nedura.update.generation.prepare_checkout import prepare_checkout
+from nedura.update.ledger.leftovers import sweep
 from nedura.update.parts import Refusal
 from nedura.update.planning import admission
 from nedura.update.planning.plan import plan_update
@@ -108,7 +110,10 @@ async def plan(run: Run) -> AsyncGenerator[Event, None]:
 
 
 async def snapshot(run: Run) -> AsyncGenerator[Event, None]:
-    """Quick snapshots of every profile, and the full backup where it is asked for."""
+    """Left-overs of dead processes away; quick snapshots of every profile, and the full backup where it is asked for."""
+    swept = await in_thread(sweep, run.root_home, run.environ, run.clock.time(), product=run.product)
+    if swept:
+        yield StepDone(name="leftovers", detail=str(swept))
     if run.options.finish_only:
         yield Skipped(name="snapshot", reason="nothing moves in this run")
         return

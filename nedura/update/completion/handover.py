@@ -24,7 +24,8 @@ from nedura.update.completion.steps import why
 from nedura.update.events import CompletionStarted, FollowUp, TakenBack, UpdateFinished
 from nedura.update.kinds import known_kinds
 from nedura.update.ledger.journal import Journal
-from nedura.update.ledger.receipt import is_finished, owed_steps
+from nedura.update.ledger.leftovers import scratch_prefix
+from nedura.update.ledger.receipt import is_finished, owed_steps, unreadable
 from nedura.update.parts import UpdateParts
 from nedura.update.run import Run
 from nedura.wire import Event, from_wire
@@ -105,7 +106,7 @@ class _Handover:
 
     async def _start(self) -> tuple[Child, CompletionRequest]:
         self._folder = Path(
-            await asyncio.to_thread(tempfile.mkdtemp, prefix=f"{self._run.product.command}-completion-")
+            await asyncio.to_thread(tempfile.mkdtemp, prefix=scratch_prefix(self._run.product.command))
         )
         request = build_request(self._run, self._journal, self._folder)
         child = self._child = self._parts.spawn(self._run, request, self._folder, self._journal.note)
@@ -201,6 +202,7 @@ class _Handover:
             receipt=str(self._journal.store.path_of(receipt)),
             changed=run.committed,
             now=run.candidate.identity if run.candidate is not None else run.before,
+            unreadable=unreadable(receipt),
         )
         if event.exit_code != exit_code:
             self._journal.take(event)
@@ -308,6 +310,8 @@ def build_request(run: Run, journal: Journal, folder: Path) -> CompletionRequest
         deadline=run.started_at
         + (options.deadline or (run.plan.deadline_s if run.plan is not None else 0) or DEFAULT_DEADLINE),
         message="" if run.changed else "already up to date",
+        windows_resume=run.notes.get("windows_resume"),
+        channel_retirement=run.notes.get("channel_retirement"),
         notes=dict(run.notes.get("for_completion") or {}),
     )
 

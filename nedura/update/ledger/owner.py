@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-__all__ = ["TOLERANCE", "Owner", "ancestors", "is_alive", "myself"]
+__all__ = ["TOLERANCE", "Owner", "ancestors", "is_alive", "is_gone", "myself"]
 
 TOLERANCE: Final = 2.0
 """Seconds by which two readings of one process's creation time may differ (the boot time is rounded)."""
@@ -46,6 +46,17 @@ def is_alive(owner: Owner) -> bool:
     if created is None:
         return False
     return created < 0 or owner.create_time <= 0 or abs(created - owner.create_time) <= TOLERANCE
+
+
+def is_gone(pid: int, wrote_at: float) -> bool:
+    """Whether the process with that pid which wrote something is gone; a later process with the same pid is another one.
+
+    Args:
+        pid: as the writer noted it.
+        wrote_at: unix seconds at which it still wrote.
+    """
+    created = _create_time(pid) if pid > 0 else None
+    return created is None or created > wrote_at + TOLERANCE
 
 
 def ancestors(pid: int | None = None) -> frozenset[int]:
