@@ -14,7 +14,8 @@ from nedura.installs import InstallPaths
 from nedura.update.commit.checkout import CheckoutJob, move_checkout, owed_edits
 from nedura.update.commit.gitlocks import check_writable
 from nedura.update.commit.zip import ZipJob, move_zip
-from nedura.update.events import UserAction
+from nedura.update.events import Committed, UserAction
+from nedura.update.generation.fork import push_back
 from nedura.update.run import Candidate, Run
 from nedura.update.source.git import Git, find_git
 from nedura.update.source.owner_checkout import Source, read_source
@@ -96,12 +97,21 @@ async def commit_checkout(run: Run) -> AsyncGenerator[Event, None]:
         UpdateError, RefusedError: nothing has moved, or everything was put back.
     """
     job = await asyncio.to_thread(_job, run)
-    events = move_checkout(job)
+    events, moved = move_checkout(job), False
     try:
         async for event in events:
+            moved = moved or isinstance(event, Committed)
             yield event
     finally:
         await events.aclose()
+    if not moved:
+        return
+    pushed = push_back(run)
+    try:
+        async for event in pushed:
+            yield event
+    finally:
+        await pushed.aclose()
 
 
 async def commit_zip(run: Run) -> AsyncGenerator[Event, None]:

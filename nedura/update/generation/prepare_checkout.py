@@ -20,9 +20,10 @@ from nedura.records import make_folder
 from nedura.update.bounded import in_thread
 from nedura.update.commit_point import paths_of
 from nedura.update.events import Notice, Prepared
+from nedura.update.generation.fork import choose_on_fork
 from nedura.update.generation.generations import Manifest
 from nedura.update.generation.kept import current_candidate
-from nedura.update.generation.prepare import LOCK_TIMEOUT, Work, build_aside, choose_target, open_work
+from nedura.update.generation.prepare import LOCK_TIMEOUT, Work, build_aside, open_work
 from nedura.update.generation.record import InstallRecord, read_record, write_record
 from nedura.update.run import Run
 from nedura.update.source.edit_merge import merge_edits
@@ -102,7 +103,7 @@ def package_folders() -> tuple[str, ...]:
 
 
 async def _prepare(run: Run, work: Work, source: Source) -> AsyncGenerator[Event, None]:
-    chosen = choose_target(work)
+    chosen = choose_on_fork(work)
     try:
         async for event in chosen:
             yield event

@@ -23,6 +23,7 @@ class InstallRecord:
         remote_name: name of the remote in the checkout, empty for the checkout itself.
         remote_url: the pinned address; may hold a credential, so the file is 0600.
         branch: branch that is followed, empty when pinned to a release tag.
+        upstream_url: pinned address of what the remote is a fork of, empty until one was seen.
         layout: sealed or checkout.
         command: launcher's name.
         created: ISO time.
@@ -37,6 +38,7 @@ class InstallRecord:
     remote_url: str = attrs.field(repr=False)
     remote_name: str = ""
     branch: str = ""
+    upstream_url: str = attrs.field(default="", repr=False)
     layout: Literal["sealed", "checkout"] = "sealed"
     command: str = "nedura"
     created: str = ""

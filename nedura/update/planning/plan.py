@@ -71,6 +71,7 @@ class Plan:
         generation: what is current in a sealed install.
         source: the owner's checkout.
         remote: where updates come from, without credentials.
+        fork_of: what that remote is a fork of, empty when it is none.
         follows: branch or channel, and what chose it.
         pinned: release tag that a checkout is pinned to, empty otherwise.
         local_edits: paths that differ in the source, by what happens to them.
@@ -99,6 +100,7 @@ class Plan:
     generation: str = ""
     source: str = ""
     remote: str = ""
+    fork_of: str = ""
     follows: str = ""
     pinned: str = ""
     local_edits: Mapping[str, str] = attrs.field(factory=dict)
@@ -141,6 +143,7 @@ class Plan:
             lines += [f"    Update it with: {self.update_mechanism}"] if self.update_mechanism else []
         lines += [f"  Source: {self.source}"] if self.source else []
         lines += [f"  Updates come from {self.remote}, {self.follows}"] if self.remote else []
+        lines += [f"  That is a fork of {self.fork_of}"] if self.fork_of else []
         lines += [f"  Pinned to {self.pinned}"] if self.pinned else []
         lines += [f"  ⚠ {text}" for text in self.conflicts]
         lines += self._edit_lines()

@@ -27,7 +27,7 @@ from nedura.update.source.channels import channel_key, choose_channel
 from nedura.update.source.edits import Edits, read_edits
 from nedura.update.source.git import Git, find_git
 from nedura.update.source.owner_checkout import Source, read_source
-from nedura.update.source.urls import parse_remote
+from nedura.update.source.urls import parse_remote, upstream_of
 from nedura.update.state.snapshot_set import expand
 
 __all__ = ["collect_plan"]
@@ -195,6 +195,8 @@ def _source(root: Path, product: Product, environ: Mapping[str, str], subject: S
     choice = choose_channel(branch=None, channel=None, configured=configured, pinned_branch=branch)
     remote = parse_remote(url)
     fields |= {"remote": remote.shown, "follows": f"{choice.name} (from {choice.source})"}
+    upstream = upstream_of(remote, source.upstream_url)
+    fields["fork_of"] = upstream.shown if upstream is not None else ""
     if not source.branch:
         fields["pinned"] = _tag_of(source.common_dir, source.head) or source.head[:12]
     if subject.layout == "sealed" and (subject.install.repo / "HEAD").is_file():

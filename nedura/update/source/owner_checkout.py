@@ -44,6 +44,7 @@ class Source:
         remote_name: name of the remote that the branch follows, empty without one.
         remote_url: its address as written.
         remote_branch: branch of that remote that is followed.
+        upstream_url: address of the remote named `upstream`: who forks a project keeps the original there.
         tracking: commit id that the checkout last saw of that branch, empty when it never looked.
         exec_keys: configuration keys that name programs; none of them ever runs.
         alternates: object folders that our repository may read.
@@ -59,6 +60,7 @@ class Source:
     remote_name: str = ""
     remote_url: str = attrs.field(default="", repr=False)
     remote_branch: str = ""
+    upstream_url: str = attrs.field(default="", repr=False)
     tracking: str = ""
     exec_keys: tuple[str, ...] = ()
     alternates: tuple[Path, ...] = ()
@@ -217,6 +219,7 @@ def read_source(checkout: Path, program: str, environ: Mapping[str, str] | None 
         remote_name=name,
         remote_url=url,
         remote_branch=followed,
+        upstream_url=dict(pairs).get("remote.upstream.url", "") if name != "upstream" else "",
         tracking=read_ref(common, f"refs/remotes/{name}/{followed}") if name and followed else "",
         exec_keys=tuple(sorted({key for key, _ in pairs if _EXEC_KEYS.match(key)})),
         alternates=_alternates(common),

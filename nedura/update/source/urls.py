@@ -11,7 +11,7 @@ import attrs
 from nedura.errors import RefusedError
 from nedura.text import clean
 
-__all__ = ["Remote", "parse_remote"]
+__all__ = ["Remote", "parse_remote", "upstream_of"]
 
 Protocol = Literal["https", "ssh", "file"]
 
@@ -123,3 +123,17 @@ def _with_scheme(url: str, local: bool) -> Remote:
     protocol: Protocol = "https" if parts.scheme == "https" else "ssh"
     shown = f"{parts.scheme}://{host}{f':{port}' if port else ''}{parts.path}"
     return Remote(url=url, protocol=protocol, shown=clean(shown), host=host, path=_tidy(parts.path))
+
+
+def upstream_of(remote: Remote, url: str) -> Remote | None:
+    """What a remote is a fork of: the checkout's `upstream`, when that is another place. None when it is no fork, or cannot be used.
+
+    Args:
+        remote: where updates come from.
+        url: address of `upstream` as written, empty without one.
+    """
+    try:
+        upstream = parse_remote(url) if url else None
+    except RefusedError:
+        return None
+    return None if upstream is None or upstream.same_place(remote) else upstream
