@@ -84,10 +84,24 @@ def find_subject(
         )
     checkout = checkout_of(anchor)
     if checkout is None:
-        return Subject(kind=kind, layout="zip", code=running_code(anchor))
+        return Subject(kind=_as_bare(kind), layout="zip", code=running_code(anchor))
     install = InstallPaths(root_home, install_id_for(checkout))
     return Subject(
         kind=kind, install=install, layout="checkout", code=running_code(anchor), checkout=checkout
+    )
+
+
+def _as_bare(kind: InstallKind) -> InstallKind:
+    """A tree without git and without any other owner: nobody recorded where it came from, so no plan may promise an update."""
+    if not kind.updatable:
+        return kind
+    return attrs.evolve(
+        kind,
+        updatable=False,
+        mechanism="git clone its repository, then run there: ./run install",
+        code="no_git",
+        reason="This code lies in a folder without .git, and nothing says where it came from.",
+        exit_code=1,
     )
 
 
