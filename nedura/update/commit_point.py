@@ -10,7 +10,7 @@ import attrs
 from nedura.clock import iso
 from nedura.errors import StoreError, UpdateError
 from nedura.homes import profile_name
-from nedura.installs import InstallPaths
+from nedura.installs import InstallPaths, checkout_head
 from nedura.records import remove, write_json
 from nedura.update.ledger.obligations import RestartObligation, TailObligation, restart_folder
 from nedura.update.ledger.owner import myself
@@ -82,6 +82,16 @@ class Armed:
             return paths_of(run).pointed() == run.candidate.folder
         except StoreError:
             return True  # cannot be told: what is armed stays armed
+
+    def arrived(self, run: Run) -> bool:
+        """Whether the move is whole: what runs from now on is the candidate."""
+        candidate = run.candidate
+        if candidate is None:
+            return False
+        if run.layout == "checkout" and run.checkout is not None:
+            head = checkout_head(run.checkout)
+            return head == candidate.target != run.before.code_sha and not is_torn(str(run.checkout))
+        return run.layout == "sealed" and self.moved(run)
 
     def moved_on(self, run: Run) -> None:
         """The move is whole: its marker has done its work."""

@@ -24,8 +24,6 @@ class UpdateOptions:
         branch: update against this branch of the remote; beats every channel.
         switch_branch: one-run override of `updates.parked_branch_strategy: update_in_place`.
         channel: release channel for this run only.
-        force: Windows: ignore another running executable of this install.
-        force_venv: Windows: ignore processes that run from the environment's interpreter.
         no_gateway_restart: update the code and leave the fleet restart owed.
         gateway_mode: prompts and the exit code go through files of the active home (chat `/update`).
         strict: exit 3 instead of 0 when work is left owed (decision 36).
@@ -47,8 +45,6 @@ class UpdateOptions:
     branch: str | None = None
     switch_branch: bool = False
     channel: str | None = None
-    force: bool = False
-    force_venv: bool = False
     no_gateway_restart: bool = False
     gateway_mode: bool = False
     strict: bool = False

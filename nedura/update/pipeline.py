@@ -41,6 +41,7 @@ from nedura.update.ledger.receipts import ReceiptStore, receipt_name
 from nedura.update.options import UpdateOptions
 from nedura.update.parts import Refusal, UpdateParts, default_parts
 from nedura.update.run import Run
+from nedura.update.within import within
 from nedura.wire import Event
 
 __all__ = ["update"]
@@ -84,6 +85,7 @@ async def update(
     environ = dict(os.environ if environ is None else environ)
     clock = SystemClock() if clock is None else clock
     options = options or UpdateOptions()
+    _check(options)
     home = current_home(environ) if home is None else home
     run = Run(
         run_id=_run_id(options),
@@ -102,6 +104,13 @@ async def update(
             yield event
     finally:
         await events.aclose()
+
+
+def _check(options: UpdateOptions) -> None:
+    if options.with_backup and options.rollback is None:
+        raise UsageError("--with-backup goes with --rollback.", advice="To take a backup: --backup")
+    if options.deadline is not None and not options.deadline > 0:
+        raise UsageError("A deadline is a number of seconds above zero.")
 
 
 def _run_id(options: UpdateOptions) -> str:
@@ -278,7 +287,7 @@ class _Pipeline:
         if framed:
             yield self._take(StageStarted(stage=name))
         try:
-            events = stage(self.run, self.parts, self.journal)
+            events = within(self.run, name, stage(self.run, self.parts, self.journal))
             try:
                 async for event in events:
                     yield event

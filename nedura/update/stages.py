@@ -6,6 +6,7 @@ the last one hands over to the new code and judges what comes back.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Final
 
 from nedura.clock import iso
 from nedura.errors import StoreError, UpdateError
+from nedura.installs import CodeIdentity
 from nedura.records import write_json
 from nedura.update.commit_point import arm
 from nedura.update.completion.handover import completion
@@ -111,12 +113,23 @@ async def commit(run: Run, parts: UpdateParts, journal: Journal) -> AsyncGenerat
                 yield event
         finally:
             await events.aclose()
+    except asyncio.CancelledError:
+        if not run.committed and armed.arrived(run):  # the move was whole before the cancellation was seen
+            run.committed = True
+            journal.take(Committed(before=run.before, now=_candidate_code(run)))
+        elif not run.committed and not armed.moved(run):
+            armed.hand_back()
+        raise
     except BaseException:
         if not run.committed and not armed.moved(run):
             armed.hand_back()
         raise
     run.notes["armed"] = armed
     armed.moved_on(run)
+
+
+def _candidate_code(run: Run) -> CodeIdentity:
+    return run.candidate.identity if run.candidate is not None else run.before
 
 
 STAGES: Final[tuple[tuple[str, StageFunction], ...]] = (
