@@ -59,6 +59,17 @@ def _update(parser: argparse.ArgumentParser) -> None:
         metavar="RECEIPT",
         help="go back to the version before a receipt's update (default: the last one that moved the code)",
     )
+    parser.add_argument(
+        "--with-backup",
+        action="store_true",
+        help="with --rollback: bring back the state, too, from that run's full backup (members must be stopped)",
+    )
+    parser.add_argument(
+        "--deadline",
+        type=float,
+        metavar="SECONDS",
+        help="end by then, truthfully (default: as the plan says)",
+    )
     parser.add_argument("--finish-owed", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--gateway", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--post-swap", metavar="FILE", help=argparse.SUPPRESS)

@@ -28,18 +28,22 @@ from nedura.update.fleet_parts import FleetParts
 from nedura.update.fleet_real import RealFleet
 from nedura.update.generation import failed
 from nedura.update.generation.durable import remove_tree
-from nedura.update.generation.kept import prepare_current, prepare_rollback
+from nedura.update.generation.generations import is_generation, read_manifest
+from nedura.update.generation.kept import prepare_current
 from nedura.update.generation.prepare import prepare as prepare_new
 from nedura.update.generation.prepare_checkout import prepare_checkout
+from nedura.update.generation.rollback import prepare_rollback
 from nedura.update.ledger.leftovers import sweep
 from nedura.update.parts import Refusal
 from nedura.update.planning import admission
 from nedura.update.planning.plan import plan_update
 from nedura.update.prompt import ask_by_file, said_yes
-from nedura.update.run import Run
+from nedura.update.run import Candidate, Run
 from nedura.update.state.backup import take_backup
+from nedura.update.state.levels import judge_state, state_range
 from nedura.update.state.snapshot import take_snapshots
 from nedura.update.state.snapshot_mode import KEY, snapshot_mode
+from nedura.update.state.way_back import BACKUP_NOTE, bring_back
 from nedura.wire import Event, to_wire
 
 __all__ = [
@@ -78,9 +82,29 @@ def prepare(run: Run) -> AsyncGenerator[Event, None]:
     """The candidate: a new one built aside, a kept one, or what is current."""
     if run.options.finish_only:
         return prepare_current(run)
-    if run.options.rollback is not None:
-        return prepare_rollback(run)
-    return _prepare_new(run)
+    return _fitting(run, prepare_rollback(run) if run.options.rollback is not None else _prepare_new(run))
+
+
+async def _fitting(run: Run, events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
+    """A candidate that cannot read today's state is refused, unless the state goes back with it (decision 44)."""
+    try:
+        async for event in events:
+            if isinstance(event, Prepared) and event.changed and not run.options.with_backup:
+                await asyncio.to_thread(_judge_state, run, event.candidate)
+            yield event
+    finally:
+        await events.aclose()
+
+
+def _judge_state(run: Run, candidate: Candidate) -> None:
+    if run.layout == "checkout":
+        if run.checkout is not None:
+            level = state_range(run.checkout, run.product.command).state_max
+            judge_state(state_range(candidate.tree, run.product.command), level)
+        return
+    current = paths_of(run).pointed()
+    if current is not None and is_generation(current):
+        judge_state(read_manifest(candidate.folder).state, read_manifest(current).state_max)
 
 
 async def _prepare_new(run: Run) -> AsyncGenerator[Event, None]:
@@ -138,7 +162,18 @@ async def snapshot(run: Run) -> AsyncGenerator[Event, None]:
 
 def commit(run: Run) -> AsyncGenerator[Event, None]:
     """The one move, by layout."""
-    return {"sealed": _commit_sealed, "checkout": _commit_checkout, "zip": commit_zip}[run.layout](run)
+    move = {"sealed": _commit_sealed, "checkout": _commit_checkout, "zip": commit_zip}[run.layout](run)
+    return _with_state(run, move) if BACKUP_NOTE in run.notes else move
+
+
+async def _with_state(run: Run, move: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
+    """State first: it is refused as a whole or comes back as a whole, and only then the code goes back to what can read it."""
+    for events in (bring_back(run), move):
+        try:
+            async for event in events:
+                yield event
+        finally:
+            await events.aclose()
 
 
 async def _commit_checkout(run: Run) -> AsyncGenerator[Event, None]:

@@ -31,6 +31,7 @@ from nedura.update.generation.tree_rules import Entry
 from nedura.update.run import Candidate
 from nedura.update.source.git import Git
 from nedura.update.source.repository import generation_ref
+from nedura.update.state.levels import state_range
 
 __all__ = ["Building", "abandon", "inputs_hash", "requires_python", "start", "tree_text"]
 
@@ -204,6 +205,7 @@ class Building:
             tree_hash=self.inputs.tree,
         )
         inputs = inputs_hash(self.inputs)
+        state = state_range(self.tree, self.product.command)
         manifest = Manifest(
             identity=identity,
             env=self.inputs.env,
@@ -218,6 +220,8 @@ class Building:
             broken=self.broken,
             branch=branch,
             created=iso(now),
+            state_min=state.state_min,
+            state_max=state.state_max,
         )
         seal(self.folder, manifest)
         return Candidate(

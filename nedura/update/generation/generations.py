@@ -22,6 +22,7 @@ from nedura.update.generation.environment import sync_filesystem
 from nedura.update.generation.thin import flip, next_name, protect
 from nedura.update.generation.tree import Base, hash_files
 from nedura.update.generation.tree_rules import Entry
+from nedura.update.state.levels import StateRange
 
 __all__ = [
     "Manifest",
@@ -58,6 +59,7 @@ class Manifest:
         broken: path -> message of files that do not compile.
         branch: branch that was followed.
         created: ISO time.
+        state_min, state_max: state levels that it reads; it writes the newest (decision 44).
     """
 
     identity: CodeIdentity
@@ -73,6 +75,13 @@ class Manifest:
     broken: Mapping[str, str] = attrs.field(factory=dict)
     branch: str = ""
     created: str = ""
+    state_min: int = 1
+    state_max: int = 1
+
+    @property
+    def state(self) -> StateRange:
+        """The state levels that it reads."""
+        return StateRange(self.state_min, self.state_max)
 
 
 def is_generation(folder: Path) -> bool:
@@ -123,7 +132,8 @@ def seal(folder: Path, manifest: Manifest) -> None:
         UpdateError: as above, outside the records.
     """
     try:
-        write_json(folder / "identity.json", attrs.asdict(manifest.identity), 0o444)
+        levels = attrs.asdict(manifest.state)
+        write_json(folder / "identity.json", {**attrs.asdict(manifest.identity), **levels}, 0o444)
         protect(folder / "tree")
         protect(folder / "venv")
         sync_filesystem(folder)

@@ -10,20 +10,14 @@ from typing import Any, Final
 from nedura.errors import StoreError, UpdateError, UsageError
 from nedura.installs import read_identity
 from nedura.update.commit_point import paths_of
-from nedura.update.events import Notice, Prepared, StepDone
-from nedura.update.generation.generations import (
-    is_generation,
-    list_generations,
-    read_manifest,
-    verify_generation,
-)
+from nedura.update.events import Prepared
 from nedura.update.generation.thin import python_of
 from nedura.update.ledger.receipt import Receipt, is_finished
 from nedura.update.ledger.receipts import ReceiptStore
 from nedura.update.run import Candidate, Run
 from nedura.wire import Event
 
-__all__ = ["current_candidate", "find_receipt", "prepare_current", "prepare_rollback", "rollback_target"]
+__all__ = ["candidate_of", "current_candidate", "find_receipt", "prepare_current", "rollback_target"]
 
 _MOVED: Final = ("success", "partial", "interrupted")
 
@@ -118,41 +112,3 @@ def rollback_target(receipt: Mapping[str, Any], kept: Mapping[str, str]) -> str:
         stop_class="not_kept",
         advice=f"Kept: {there}.",
     )
-
-
-def _kept(run: Run) -> dict[str, str]:
-    found = {}
-    for folder in list_generations(paths_of(run)):
-        if is_generation(folder):
-            try:
-                found[folder.name] = read_identity(folder).code_sha
-            except StoreError:
-                continue
-    return found
-
-
-async def prepare_rollback(run: Run) -> AsyncGenerator[Event, None]:
-    """Prepare of a rollback: the generation before a receipt's run, whole and compatible with today's state (decision 44)."""
-    if run.layout != "sealed":
-        raise UpdateError(
-            "A checkout install goes back by its commit.",
-            stop_class="rollback_layout",
-            advice="Run: git checkout <commit>, then nedura update --branch <it>",
-        )
-    receipt = find_receipt(ReceiptStore(run.root_home), run.options.rollback or "")
-    name = rollback_target(receipt, _kept(run))
-    folder = paths_of(run).generations / name
-    changed = await asyncio.to_thread(verify_generation, folder)
-    if changed:
-        raise UpdateError(
-            f"Generation {name} is damaged: {', '.join(changed[:3])}.", stop_class="damaged_generation"
-        )
-    yield StepDone(name="verify_generation", detail=f"{name} is whole, every byte")
-    candidate = await asyncio.to_thread(_candidate, folder)
-    yield Notice(text=f"Going back behind run {str(receipt.get('update_id', ''))[:8]}.")
-    current = paths_of(run).pointed()
-    yield Prepared(candidate=candidate, changed=current != folder)
-
-
-def _candidate(folder: Path) -> Candidate:
-    return candidate_of(folder, inputs=read_manifest(folder).inputs)

@@ -37,6 +37,8 @@ def options_of(args: argparse.Namespace) -> UpdateOptions:
         probe=not args.no_probe,
         wheels=args.wheels,
         rollback=args.rollback,
+        with_backup=args.with_backup,
+        deadline=args.deadline,
         finish_only=args.finish_owed or args.post_swap is not None,
     )
 
