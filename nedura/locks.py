@@ -74,9 +74,15 @@ class FileLock:
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES, errno.EINTR):
                 return False
             raise RecordUnreadable(f"{self.what} cannot be locked: {error.strerror}.") from error
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         self._handle = handle
+        try:
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        except OSError:  # a full disk: the pid is for display only, the lock itself is held
+            pass
+        except BaseException:
+            self.release()
+            raise
         return True
 
     def acquire(

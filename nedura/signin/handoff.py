@@ -16,17 +16,28 @@ from typing import Any, Final
 import attrs
 
 from nedura.clock import Clock, SystemClock
-from nedura.errors import NeduraError, PortalError, StoreError
+from nedura.errors import ConfigError, NeduraError, PortalError, StoreError
 from nedura.http import Client, open_client, resolve_trust
 from nedura.locks import FileLock
 from nedura.product import NEDURA, Product
 from nedura.signin.accounts import AccountStore
 from nedura.signin.addresses import portal_of, same_portal
+from nedura.signin.background import in_thread
 from nedura.signin.group_commit import GroupCommit
 from nedura.signin.handoff_copy import public_view, result_lines
 from nedura.signin.handoff_record import HandoffStore
-from nedura.signin.handoff_rules import Record, Reply, State, abandon, is_due, lease, read_reply, settle
-from nedura.signin.refresh import ClientFactory, Refresh, refresh_account
+from nedura.signin.handoff_rules import (
+    Record,
+    Reply,
+    State,
+    abandon,
+    is_due,
+    lease,
+    read_reply,
+    renewed,
+    settle,
+)
+from nedura.signin.refresh import ClientFactory, Outcome, Refresh, refresh_account
 from nedura.text import Secret, clean
 
 __all__ = ["CLAIM_SECONDS", "DrainResult", "drain", "handoff_lines", "latest_record", "wire_status"]
@@ -36,6 +47,9 @@ CLAIM_SECONDS: Final = 20.0
 
 AT_ONCE: Final = 5
 """Requests under way at a time for one profile."""
+
+CLOSE_TIMEOUT: Final = 1.0
+"""Seconds to wait for the leaf lock when the time is up."""
 
 log = logging.getLogger("nedura.signin.handoff")
 
@@ -91,12 +105,12 @@ async def drain(
     )
     try:
         async with asyncio.timeout(budget_s):
-            return await run.all()
-    except TimeoutError:  # what is under way is counted and leased: it is due again after the lease
-        return ()
+            await run.all()
+    except TimeoutError:  # what was under way has been settled as unanswered
+        log.info("hand-off of %s: out of time", clean(home.name, 80))
     except NeduraError as error:
         log.warning("hand-off of %s: %s", clean(home.name, 80), error.message)
-        return ()
+    return tuple(run.results)
 
 
 def latest_record(home: Path) -> Record | None:
@@ -134,24 +148,33 @@ class _Drain:
     subject: str = ""
     portal: str = ""
     renew: bool = False
+    results: list[DrainResult] = attrs.field(factory=list)
+    under_way: dict[str, tuple[Record, Reply]] = attrs.field(factory=dict)
+    """Records that left and are not settled on disk, with what is known of their answer."""
+    ended: bool = False
     writes: GroupCommit = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.writes = GroupCommit(self.store)
 
-    async def all(self) -> tuple[DrainResult, ...]:
+    async def all(self) -> None:
+        """Send what is due; `results` then holds what is settled on disk, whichever way this ends."""
         records = self.store.read()  # one small file; there is none in nearly every home
-        if not any(is_due(record, self.clock.time()) for record in records):
-            return ()
+        now = self.clock.time()
+        if not any(is_due(record, now) or record.renewal_owed for record in records):
+            return
         sender = FileLock(self.store.sender_path, "the hand-off")
         if not sender.try_acquire():
-            return ()  # another run is at it
+            return  # another run is at it
         try:
-            return await self._send_due()
+            try:
+                await self._send_due()
+            finally:
+                await self._close()
         finally:
             sender.release()
 
-    async def _send_due(self) -> tuple[DrainResult, ...]:
+    async def _send_due(self) -> None:
         account = await refresh_account(
             self.accounts,
             product=self.product,
@@ -160,36 +183,71 @@ class _Drain:
             client_factory=self.client_factory,
         )
         if not account.subject:
-            return ()  # nobody is signed in: the records wait, uncounted
+            return  # nobody is signed in: the records wait, uncounted
         self.subject = account.subject
         self.portal = portal_of(account.entry or {}, self.product, self.environ)
-        closed: tuple[Record, ...] = ()
-        if any(record.open and self._foreign(record) for record in self.store.read()):
-            closed = await asyncio.to_thread(self._abandon_foreign)
-        sent = await (self._unsent() if account.bearer is None else self._send(account, account.bearer))
-        return tuple(map(_result, closed)) + sent
+        records = self.store.read()
+        self.renew = any(record.renewal_owed and record.account_sub == self.subject for record in records)
+        if any(record.open and self._foreign(record) for record in records):
+            self.results += map(_result, await in_thread(self._abandon_foreign))
+        if account.bearer is None:
+            await self._unsent()
+            return
+        try:
+            await self._send(account, account.bearer)
+        except NeduraError:
+            await self._renew(account.bearer)
+            raise
+        await self._renew(account.bearer)
 
-    async def _send(self, account: Refresh, bearer: Secret) -> tuple[DrainResult, ...]:
+    async def _send(self, account: Refresh, bearer: Secret) -> None:
         trust = resolve_trust(
             stored=(account.entry or {}).get("tls"), environ=self.environ, product=self.product
         )
         tried: set[str] = set()
         async with self.client_factory(trust, timeout=CLAIM_SECONDS, environ=self.environ) as client:
             ask = functools.partial(self._claim, client, bearer)
-            done = await asyncio.gather(*(self._work(ask, tried) for _ in range(AT_ONCE)))
-        if self.renew:
-            await self._renew(bearer)
-        return tuple(result for results in done for result in results)
+            done = await asyncio.gather(
+                *(self._work(ask, tried) for _ in range(AT_ONCE)), return_exceptions=True
+            )
+        for problem in done:
+            if isinstance(problem, BaseException):  # after the last of them has ended: none goes on unseen
+                raise problem
+
+    async def _close(self) -> None:
+        """Settle what left and is not settled, as unanswered where nothing came: the schedule counts a request that was cut off too.
+
+        Its thread finishes even when this is cancelled. A store that cannot be written keeps the leases, as after a crash.
+        """
+        self.ended = True
+        if not self.under_way:
+            return
+        try:
+            await asyncio.shield(in_thread(self._settle_rest))
+        except NeduraError as error:  # told here: another way out may be under way already
+            log.warning("hand-off of %s: %s", clean(self.store.home.name, 80), error.message)
+
+    def _settle_rest(self) -> None:
+        settled: list[Record] = []
+
+        def decide(records: tuple[Record, ...]) -> tuple[Record, ...]:
+            settled[:] = [
+                settle(records, sent, reply, self.clock.time()) for sent, reply in self.under_way.values()
+            ]
+            return functools.reduce(_with, settled, records)
+
+        self.store.change(decide, timeout=CLOSE_TIMEOUT)
+        self.results += map(_result, settled)
 
     def _foreign(self, record: Record) -> str:
         """Why a record may not be sent for this account; empty when it may."""
         if not record.account_sub or record.account_sub != self.subject:
             return "other_account"
-        return (
-            ""
-            if same_portal(record.portal_base_url or self.product.portal_url, self.portal)
-            else "other_portal"
-        )
+        try:
+            issuer = portal_of({"portal_base_url": record.portal_base_url}, self.product, self.environ)
+        except ConfigError:
+            return "other_portal"
+        return "" if same_portal(issuer, self.portal) else "other_portal"
 
     def _abandon_foreign(self) -> tuple[Record, ...]:
         """Close what may never be sent: nobody's apps go to a third account.
@@ -214,52 +272,51 @@ class _Drain:
                 self.store.change(decide)
         return tuple(closed)
 
-    async def _unsent(self) -> tuple[DrainResult, ...]:
+    async def _unsent(self) -> None:
         """No bearer can be had: the attempts count as transport failures (facts/signin.md 7.4)."""
 
         async def no_bearer(record: Record) -> Reply:
             return Reply(code="no_bearer")
 
-        return tuple(await self._work(no_bearer, set()))
+        await self._work(no_bearer, set())
 
-    async def _work(self, ask: Callable[[Record], Awaitable[Reply]], tried: set[str]) -> list[DrainResult]:
+    async def _work(self, ask: Callable[[Record], Awaitable[Reply]], tried: set[str]) -> None:
         """Take, ask and settle records until none is due; one write settles a record and takes the next."""
-        results = []
-        _, record = await self._turnover(tried)
+        record = await self._turnover(tried)
         while record is not None:
-            reply = await ask(record) if record.open else None
-            record, following = await self._turnover(tried, record, reply)
-            if record is not None:
-                self.renew |= record.cohort_carried
-                results.append(_result(record))
-            record = following
-        return results
+            if record.open:
+                self.under_way[record.id] = record, await ask(record)
+            record = await self._turnover(tried, record)
 
-    async def _turnover(
-        self, tried: set[str], sent: Record | None = None, reply: Reply | None = None
-    ) -> tuple[Record | None, Record | None]:
+    async def _turnover(self, tried: set[str], sent: Record | None = None) -> Record | None:
         """Apply an answer to the record that was sent, then count and lease the next due one: one locked write.
 
         The lease is on disk before its request leaves. An answer to a record that is no longer the one that was sent changes nothing.
         """
+        answered = self.under_way.get(sent.id) if sent is not None else None
         settled, taken = sent, None
         now = self.clock.time()
 
         def decide(records: tuple[Record, ...]) -> tuple[Record, ...]:
             nonlocal settled, taken
-            if sent is not None and reply is not None:
-                settled = settle(records, sent, reply, now)
+            if answered is not None:
+                settled = settle(records, *answered, now)
                 records = _with(records, settled)
             due = next((one for one in records if self._may_send(one, tried, now)), None)
-            if due is None:
+            if due is None or self.ended:
                 return records
             taken = lease(due, now)
+            self.under_way[taken.id] = taken, Reply(code="no_answer")
             return _with(records, taken)
 
         await self.writes.write(decide)
+        if settled is not None:
+            self.under_way.pop(settled.id, None)
+            self.renew |= settled.renewal_owed
+            self.results.append(_result(settled))
         if taken is not None:
             tried.add(taken.id)
-        return settled, taken
+        return taken
 
     def _may_send(self, record: Record, tried: set[str], now: float) -> bool:
         return record.id not in tried and is_due(record, now) and not self._foreign(record)
@@ -286,8 +343,13 @@ class _Drain:
         return reply
 
     async def _renew(self, bearer: Secret) -> None:
-        """The account joined the preview cohort and its token must say so, or its bearer was refused. A failure changes nothing."""
-        await refresh_account(
+        """The account joined the preview cohort and its token must say so, or its bearer was refused. A failure changes nothing.
+
+        What is owed is on disk until it is done: the end of this run, or a portal that is away, leaves it to the next one.
+        """
+        if not self.renew:
+            return
+        done = await refresh_account(
             self.accounts,
             force=True,
             rejected=bearer,
@@ -296,6 +358,9 @@ class _Drain:
             clock=self.clock,
             client_factory=self.client_factory,
         )
+        if done.outcome is not Outcome.LATER:
+            now = self.clock.time()
+            await self.writes.write(lambda records: tuple(renewed(record, now) for record in records))
 
 
 def _with(records: tuple[Record, ...], changed: Record) -> tuple[Record, ...]:

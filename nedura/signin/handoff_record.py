@@ -16,7 +16,7 @@ from nedura.clock import iso, parse_iso
 from nedura.errors import RecordCorrupt, RecordMissing
 from nedura.locks import locked
 from nedura.records import make_folder, read_bytes, read_json, write_bytes, write_json
-from nedura.signin.handoff_rules import Record, State, note, pruned, record_id
+from nedura.signin.handoff_rules import Record, State, advanced, note, pruned, record_id
 from nedura.signin.identity import Entry, is_guest
 from nedura.signin.tokens import fingerprint, subject_of
 from nedura.text import Secret, clean
@@ -54,11 +54,13 @@ class HandoffStore:
         Raises:
             RecordUnreadable, RecordCorrupt, UnsafePath: they cannot be told; never "none".
         """
+        return _records(self._document())[0]
+
+    def _document(self) -> object:
         try:
-            document = read_json(self.path)
+            return read_json(self.path)
         except RecordMissing:
-            return ()
-        return _records(document)
+            return {"records": []}
 
     def change(
         self, decide: Callable[[tuple[Record, ...]], tuple[Record, ...]], *, timeout: float = LOCK_TIMEOUT
@@ -69,10 +71,12 @@ class HandoffStore:
             LockTimeout, StoreError: the records stay as they were.
         """
         with locked(self.lock_path, timeout, "the hand-off record"):
-            before = self.read()
-            after = pruned(decide(before))
+            document = self._document()
+            before, foreign = _records(document)
+            after = pruned(advanced(before, decide(before)))
             if after != before:
-                write_json(self.path, {"_schema": SCHEMA, "records": [_row(record) for record in after]})
+                rows = [*(_row(record) for record in after), *foreign]
+                write_json(self.path, {"_schema": SCHEMA, "records": rows})
         return after
 
     def set_aside(self) -> Path:
@@ -164,14 +168,21 @@ def _row(record: Record) -> dict[str, Any]:
     return {**record.extra, **row}
 
 
-def _records(document: object) -> tuple[Record, ...]:
+def _records(document: object) -> tuple[tuple[Record, ...], list[object]]:
+    """The records, and the rows that this version cannot read: a newer one's or damaged ones, which are kept as they are."""
     rows = document.get("records") if isinstance(document, Mapping) else None
     if not isinstance(rows, list):
         raise RecordCorrupt("The hand-off record has an unknown shape.")
-    try:
-        return tuple(_record(row) for row in rows)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RecordCorrupt("The hand-off record has an unknown shape.") from error
+    records: list[Record] = []
+    foreign: list[object] = []
+    for row in rows:
+        try:
+            records.append(_record(row))
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            foreign.append(row)
+    if foreign:
+        log.debug("%d hand-off records of an unknown form are left alone", len(foreign))
+    return tuple(records), foreign
 
 
 def _record(row: Mapping[str, Any]) -> Record:
@@ -183,13 +194,14 @@ def _record(row: Mapping[str, Any]) -> Record:
         guest_user_id=_text(row, "guest_user_id"),
         account_sub=_text(row, "account_sub"),
         state=State(row["state"]),
-        attempts=int(row["attempts"]),
+        attempts=max(0, int(row["attempts"])),
         **{name: parse_iso(str(row.get(name, ""))) or 0.0 for name in _TIMES},
         moved=tuple(str(name) for name in row.get("moved") or ()),
         reconnect=tuple(str(name) for name in row.get("reconnect") or ()),
         connectors_known=bool(row.get("connectors_known")),
         probably_moved=bool(row.get("probably_moved")),
         cohort_carried=bool(row.get("cohort_carried")),
+        renewal_owed=bool(row.get("renewal_owed")),
         last_code=_text(row, "last_code"),
         extra={name: value for name, value in row.items() if name not in _KNOWN},
     )

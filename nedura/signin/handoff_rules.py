@@ -25,6 +25,7 @@ __all__ = [
     "Reply",
     "State",
     "abandon",
+    "advanced",
     "after",
     "is_due",
     "lease",
@@ -32,6 +33,7 @@ __all__ = [
     "pruned",
     "read_reply",
     "record_id",
+    "renewed",
     "settle",
 ]
 
@@ -108,6 +110,7 @@ class Record:
         scheduled_at: wall clock at which `next_attempt_at` was set.
         updated_at: strictly increasing with each write.
         probably_moved: an earlier answer was lost, so "unknown" most likely means "done".
+        renewal_owed: the account's token must still be renewed, because the account changed (`cohort_carried`).
         extra: keys of another version, kept.
     """
 
@@ -127,6 +130,7 @@ class Record:
     connectors_known: bool = False
     probably_moved: bool = False
     cohort_carried: bool = False
+    renewal_owed: bool = False
     last_code: str = ""
     extra: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
 
@@ -228,6 +232,7 @@ def after(record: Record, reply: Reply, now: float) -> Record:
             reconnect=reply.reconnect,
             connectors_known=reply.connectors_known,
             cohort_carried=reply.cohort_carried,
+            renewal_owed=reply.cohort_carried,
         )
     probably = reply.answer is Answer.UNKNOWN_TOKEN and record.attempts > 1
     return _closed(attrs.evolve(record, probably_moved=probably), state, now)
@@ -238,6 +243,27 @@ def settle(records: Iterable[Record], sent: Record, reply: Reply, now: float) ->
     current = next((record for record in records if record.id == sent.id), sent)
     untouched = current.open and current.attempts == sent.attempts
     return after(current, reply, now) if untouched else current
+
+
+def renewed(record: Record, now: float) -> Record:
+    """The record once the account's token was renewed; unchanged when nothing was owed."""
+    if not record.renewal_owed:
+        return record
+    return attrs.evolve(record, renewal_owed=False, updated_at=_later(record, now))
+
+
+def advanced(before: Iterable[Record], after: Iterable[Record]) -> tuple[Record, ...]:
+    """The records after a change, each changed one later than all that were there: a clock that was set back makes no record old."""
+    known = {record.id: record for record in before}
+    top = max((record.updated_at for record in known.values()), default=float("-inf"))
+    result = []
+    for record in after:
+        if known.get(record.id) != record:
+            if record.updated_at <= top:
+                record = attrs.evolve(record, updated_at=top + 2e-6)
+            top = record.updated_at
+        result.append(record)
+    return tuple(result)
 
 
 def abandon(record: Record, code: str, now: float) -> Record:

@@ -94,7 +94,7 @@ def obtained_at(entry: Entry | None) -> float:
 def token_times(access_token: str, expires_in: object, now: float) -> dict[str, Any]:
     """The time fields of a fresh token set. A server's absurd lifetime is replaced by the token's own, or an hour."""
     seconds: float | None = None
-    if isinstance(expires_in, int | float) and not isinstance(expires_in, bool) and math.isfinite(expires_in):
+    if isinstance(expires_in, int | float) and not isinstance(expires_in, bool):
         seconds = float(expires_in) if 0 < expires_in <= 366 * 86400 else None
     if seconds is None:
         expiry = expiry_of(access_token)

@@ -20,6 +20,8 @@ __all__ = [
     "email_of",
     "expiry_of",
     "fingerprint",
+    "finite",
+    "is_plain",
     "is_usable",
     "scopes_of",
     "subject_of",
@@ -29,9 +31,26 @@ INVOKE_SCOPE: Final = "inference:invoke"
 MIN_LIFE: Final = 120.0
 """Seconds that must be left for a token to be worth using."""
 
+_PLAIN: Final = re.compile(r"[\x21-\x7e]{1,65536}")
 _EMAIL: Final = re.compile(
     r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})+"
 )
+
+
+def finite(value: object) -> float | None:
+    """A number from outside as a float; None for anything else, also for infinities and integers past every float."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def is_plain(token: object) -> bool:
+    """Whether a value can be sent as a token: printable ASCII without blanks, at most 64 Ki characters."""
+    return isinstance(token, str) and _PLAIN.fullmatch(token) is not None
 
 
 def claims_of(token: object) -> Mapping[str, Any]:
@@ -74,9 +93,9 @@ def scopes_of(token: object) -> frozenset[str]:
 def expiry_of(token: object) -> float | None:
     """The `exp` claim in unix seconds; None when it names no sane time."""
     value = claims_of(token).get("exp")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if 0 < value < 1e11 else None
+    return float(value) if 0 < value < 1e11 else None  # also false for NaN and for what no float can hold
 
 
 def is_usable(token: object, now: float) -> bool:

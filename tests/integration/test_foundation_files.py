@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import socket
 import stat
 import subprocess
@@ -199,3 +200,17 @@ def test_json_written_is_json_read(tmp_path: Path) -> None:
     value = {"ü": ["\u2028", None, 1.5], "n": {"m": []}}
     records.write_json(tmp_path / "r.json", value, sort_keys=True)
     assert json.loads((tmp_path / "r.json").read_text("utf-8")) == value
+
+
+def test_a_full_disk_takes_no_lock_away(tmp_path: Path) -> None:
+    lock, other = FileLock(tmp_path / "a.lock"), FileLock(tmp_path / "a.lock")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))  # a write of one byte fails as on a full disk
+    try:
+        assert lock.try_acquire()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not other.try_acquire()
+    lock.release()
+    assert other.try_acquire()
+    other.release()

@@ -180,12 +180,13 @@ async def test_a_budget_ends_a_slow_drain_and_the_attempt_counts(world: World) -
     world.guest("gmail")
     world.sign_in()
     world.portal.plant(Fault(route="anon.claim", delay=60))
-    assert await world.drain(budget_s=0.3) == ()
+    (cut,) = await world.drain(budget_s=0.3)
+    assert (cut.state, cut.retrying) == ("pending", True)
     status = wire_status(world.home())
     assert status is not None
     assert (status["retrying"], status["attempts"]) == (True, 1)
     assert "retried on its own" in handoff_lines(world.home())[0]
-    world.clock.advance(29)
+    world.clock.advance(59)
     assert await world.drain() == ()
     world.clock.advance(1)
     assert len(await world.drain()) == 1
@@ -239,9 +240,7 @@ def test_noting_never_raises_and_never_breaks_a_sign_in(world: World) -> None:
     assert world.store().read().subject == "nas_user:alice"
 
 
-@pytest.mark.parametrize(
-    "damage", [b"", b"[", b"[]", b'{"records": 5}', b'{"records": [{"id": 1}]}', b"\x00" * 50]
-)
+@pytest.mark.parametrize("damage", [b"", b"[", b"[]", b'{"records": 5}', b"\x00" * 50])
 def test_damaged_records_are_kept_aside_and_the_new_one_is_written(world: World, damage: bytes) -> None:
     path = world.home() / "guest_handoff.json"
     path.write_bytes(damage)
