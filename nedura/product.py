@@ -51,6 +51,7 @@ class Product:
         environment: `managed` (we build environments) or `none` (the host does).
         launch_modules: entry points whose import closure must load before a commit.
         builds: declared build steps.
+        retired_channels: (retired, successor) pairs: who follows the first is moved to the second.
         portal_url, inference_url, welcome_url: the service's addresses.
         client_id, scope: OAuth client of the device login.
         settle_seconds: how long the first member of a sealed install must keep serving before the others follow it.
@@ -77,6 +78,7 @@ class Product:
         "nedura.update.completion.second_half",
     )
     builds: tuple[Build, ...] = ()
+    retired_channels: tuple[tuple[str, str], ...] = ()
     portal_url: str = "https://portal.nousresearch.com"
     inference_url: str = "https://inference-api.nousresearch.com/v1"
     welcome_url: str = "https://welcome-api.nousresearch.com/v1"

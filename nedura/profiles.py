@@ -24,6 +24,7 @@ from nedura.records import fsync_folder, make_folder, remove, write_bytes
 from nedura.text import clean
 
 __all__ = [
+    "ENV_HEADER",
     "FOLDERS",
     "NO_SKILLS",
     "RESERVED",
@@ -45,7 +46,7 @@ RESERVED: Final = frozenset({"nedura", "default", "test", "tmp", "root", "sudo"}
 
 NO_SKILLS: Final = ".no-bundled-skills"
 _TOMBSTONES: Final = ".deleted"
-_ENV_HEADER: Final = b"# Secrets of this profile, NAME=value. Readable by you alone.\n"
+ENV_HEADER: Final = b"# Secrets of this profile, NAME=value. Readable by you alone.\n"
 _SOUL: Final = b"# Who you are\n"
 
 
@@ -275,7 +276,7 @@ def fill(home: Path) -> None:
     """The folders and files that every profile has; what is there stays."""
     for folder in FOLDERS:
         make_folder(home / folder)
-    for name, content in ((".env", _ENV_HEADER), ("SOUL.md", _SOUL)):
+    for name, content in ((".env", ENV_HEADER), ("SOUL.md", _SOUL)):
         if not os.path.lexists(home / name):
             write_bytes(home / name, content)
 

@@ -55,9 +55,19 @@ def environment(request: "dict[str, Any]", result_path: str) -> int:
         answer = load_environment()(request)
         ok = bool(answer.get("ok", True))
     except Exception as error:  # border of a process: the parent must get a reason, not a traceback
-        answer, ok = {"ok": False, "reason": f"{type(error).__name__}: {error}"[:500]}, False
+        answer, ok = refusal(error), False
     write_json(result_path, {"schema": SCHEMA, **answer})
     return 0 if ok else 1
+
+
+def refusal(error: Exception) -> "dict[str, Any]":
+    """Why there is no environment, as data that outlives this process."""
+    return {
+        "ok": False,
+        "reason": f"{type(error).__name__}: {error}"[:500],
+        "stop_class": str(getattr(error, "stop_class", "")),
+        "advice": str(getattr(error, "advice", "")),
+    }
 
 
 def complete(request: "dict[str, Any]", request_path: str, result_path: str) -> int:
@@ -68,7 +78,7 @@ def complete(request: "dict[str, Any]", request_path: str, result_path: str) -> 
         try:
             answer = load_environment()(wanted)
         except Exception as error:  # border of a process: a failed sync is a follow-up, never the end (A6)
-            answer = {"ok": False, "reason": f"{type(error).__name__}: {error}"[:500]}
+            answer = refusal(error)
         request["pm_receipt"] = answer
         request["environment"] = None
         if answer.get("python"):

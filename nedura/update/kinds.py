@@ -11,6 +11,7 @@ __all__ = ["AREAS", "known_kinds"]
 AREAS: Final = (
     "nedura.update.events",
     "nedura.update.events_snapshot",
+    "nedura.update.events_completion",
     "nedura.update.generation.pm",
     "nedura.update.ledger.writer",
     "nedura.fleet.events",

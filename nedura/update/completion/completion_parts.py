@@ -11,6 +11,7 @@ import attrs
 from nedura.installs import CodeIdentity
 from nedura.product import Product
 from nedura.update.completion.request import CompletionRequest
+from nedura.update.completion.windows_resume import NoStarter, Starter
 from nedura.update.fleet_parts import FleetParts
 from nedura.wire import Event
 
@@ -45,12 +46,14 @@ class CompletionParts:
         upkeep: builds and maintenance for a completion.
         aftermath: what nobody owes, once everything is settled: the source follows, old generations go.
         runs: whether a member's code is the expected one.
+        starter: starts what was paused on Windows.
     """
 
     fleet: FleetParts
     upkeep: Callable[[Completion], Steps]
     aftermath: Callable[[Completion], AsyncGenerator[Event, None]] = _nothing
     runs: Callable[[CodeIdentity, CodeIdentity], bool] = runs
+    starter: Starter = attrs.field(factory=NoStarter)
 
 
 def default_parts(request: CompletionRequest, product: Product) -> CompletionParts:

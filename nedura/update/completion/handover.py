@@ -28,12 +28,11 @@ from nedura.update.ledger.leftovers import scratch_prefix
 from nedura.update.ledger.receipt import is_finished, owed_steps, unreadable
 from nedura.update.parts import UpdateParts
 from nedura.update.run import Run
+from nedura.update.within import limit_of
 from nedura.wire import Event, from_wire
 
 __all__ = ["completion", "is_needed", "scrubbed"]
 
-DEFAULT_DEADLINE: Final = 2 * 3600.0
-"""Seconds a completion may take when the plan computed nothing (decision 35)."""
 MAX_RESULT: Final = 16 * 1024 * 1024
 _OWN_WORDS: Final = frozenset({"update_started", "update_finished"})
 """Kinds that only the parent says; from a child they count through its correlated result alone."""
@@ -41,7 +40,8 @@ _OWN_WORDS: Final = frozenset({"update_started", "update_finished"})
 
 def is_needed(run: Run) -> bool:
     """Whether anything is left for new code: the code moved, something is owed, or a live member runs other code."""
-    if run.changed or run.candidate is None:
+    owed_here = run.notes.get("channel_retirement") or run.notes.get("windows_resume")
+    if run.changed or run.candidate is None or owed_here:
         return True
     if tail_of(run).is_armed() or debt_of(run).read() is not None:
         return True
@@ -307,8 +307,7 @@ def build_request(run: Run, journal: Journal, folder: Path) -> CompletionRequest
         plan=journal.receipt.get("plan"),
         receipt=journal.receipt,
         receipt_path=str(journal.store.path_of(journal.receipt)),
-        deadline=run.started_at
-        + (options.deadline or (run.plan.deadline_s if run.plan is not None else 0) or DEFAULT_DEADLINE),
+        deadline=run.started_at + limit_of(run),
         message="" if run.changed else "already up to date",
         windows_resume=run.notes.get("windows_resume"),
         channel_retirement=run.notes.get("channel_retirement"),

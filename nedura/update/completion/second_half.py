@@ -36,6 +36,7 @@ from nedura.update.events import (
     UpdateFinished,
     UserAction,
 )
+from nedura.update.events_completion import package_report
 from nedura.update.ledger import restart_record
 from nedura.update.ledger.journal import Journal
 from nedura.update.ledger.obligations import RestartObligation, TailObligation, restart_folder
@@ -78,6 +79,7 @@ class Completion:
         before: the fleet as it was before any restart; None while nobody could look.
         failed, deferred: pid -> why its restart failed, or comes later.
         matrix: the verified fleet.
+        windows_resume: the pause token as it stands now; None when this run resumed nothing.
     """
 
     request: CompletionRequest
@@ -93,6 +95,7 @@ class Completion:
     failed: dict[int, str] = attrs.field(factory=dict)
     deferred: dict[int, str] = attrs.field(factory=dict)
     matrix: FleetMatrix | None = None
+    windows_resume: Mapping[str, Any] | None = None
 
     @property
     def paths(self) -> InstallPaths:
@@ -154,6 +157,7 @@ class Completion:
         report = self.request.notes.get("pm_receipt") if isinstance(self.request.notes, Mapping) else None
         if report is None:
             return
+        yield package_report(report)
         yield StageStarted(stage="deps")
         reason = str(report.get("reason", "")) if not report.get("ok", True) else ""
         yield StageFinished(stage="deps", outcome="failed" if reason else "success", reason=reason)
@@ -348,6 +352,7 @@ class Completion:
             receipt=self.request.receipt_path,
             changed=self.request.changed,
             now=self.request.expected,
+            unreadable=self.matrix.unreadable if self.matrix is not None else 0,
             **end,
         )
 
@@ -430,6 +435,6 @@ async def _run(request: CompletionRequest, parts: CompletionParts | None = None)
         nonce=request.nonce,
         exit_code=int(journal.receipt["exit_code"]),
         receipt=journal.receipt,
-        windows_resume=request.windows_resume,
+        windows_resume=completion.windows_resume or request.windows_resume,
         pm_receipt=request.notes.get("pm_receipt"),
     )

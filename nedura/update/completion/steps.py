@@ -15,7 +15,7 @@ __all__ = ["TAIL_STEPS", "ending", "guarded", "tail_owed"]
 TAIL_STEPS: Final = frozenset(
     {
         "dependencies", "launchers", "build", "bytecode", "maintenance", "profile_sync", "config_migration",
-        "completion", "channel",
+        "completion", "channel", "windows_resume",
     }
 )  # fmt: skip
 """Follow-ups that keep the tail obligation armed; `gateway_restart` keeps the restart record instead."""

@@ -7,7 +7,8 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -28,9 +29,10 @@ from nedura.update.generation.generations import Manifest
 from nedura.update.generation.thin import python_of
 from nedura.update.generation.tree import hash_files, materialise
 from nedura.update.generation.tree_rules import Entry
+from nedura.update.source.git import Git
 from nedura.wire import Event
 
-__all__ = ["apply_build", "decisions_for", "run_builds"]
+__all__ = ["apply_build", "built", "decisions_for", "inside", "run_builds"]
 
 HEARTBEAT: Final = 20.0
 
@@ -125,7 +127,12 @@ def _with_build(building: Building, build: Build, inputs: str) -> Inputs:
     return attrs.evolve(building.inputs, builds={**building.inputs.builds, build.name: inputs})
 
 
-def _inside(tree: Path, artifact: str) -> Path:
+def inside(tree: Path, artifact: str) -> Path:
+    """Place of an artifact.
+
+    Raises:
+        UpdateError: it lies outside the tree.
+    """
     path = Path(os.path.normpath(tree / artifact))
     if tree not in path.parents:
         raise UpdateError(f"The artifact {clean(artifact)} lies outside the tree.", stop_class="build")
@@ -133,13 +140,51 @@ def _inside(tree: Path, artifact: str) -> Path:
 
 
 def _run(building: Building, build: Build) -> None:
-    scratch = make_folder(building.paths.folder / f".tmp.build.{secrets.token_hex(6)}")
+    with built(
+        build,
+        building.git,
+        building.inputs.tree,
+        building.entries,
+        building.paths.folder,
+        str(python_of(building.folder)),
+        building.environ,
+    ) as made:
+        target = inside(building.tree, build.artifact)
+        make_folder(target.parent)
+        discard(target)
+        os.rename(made, target)
+
+
+@contextmanager
+def built(
+    build: Build,
+    git: Git,
+    tree_id: str,
+    entries: Sequence[Entry],
+    folder: Path,
+    python: str,
+    environ: Mapping[str, str],
+) -> Iterator[Path]:
+    """Run one build in a fresh copy of a tree; gives the artifact, and the copy goes when the block ends.
+
+    Args:
+        build: the build.
+        git: repository that has the tree.
+        tree_id: the tree.
+        entries: its files.
+        folder: where the copy is made.
+        python: what `{python}` stands for.
+        environ: where the child's variables come from.
+
+    Raises:
+        UpdateError: it failed, took too long, or left no artifact.
+    """
+    scratch = make_folder(folder / f".tmp.build.{secrets.token_hex(6)}")
     try:
         tree = scratch / "tree"
-        materialise(building.git, building.inputs.tree, building.entries, tree, scratch)
-        python = str(python_of(building.folder))
+        materialise(git, tree_id, entries, tree, scratch)
         argv = [python if word == "{python}" else word for word in build.command]
-        env = child_environment(building.environ, PYTHONDONTWRITEBYTECODE="1")
+        env = child_environment(environ, PYTHONDONTWRITEBYTECODE="1")
         try:
             done = run_bounded(argv, env=env, cwd=tree, timeout=build.timeout, sweep=True)
         except OSError as error:
@@ -149,12 +194,10 @@ def _run(building: Building, build: Build) -> None:
         if done.code != 0:
             last = (done.err or done.out).decode("utf-8", "replace").strip().splitlines()[-1:]
             raise UpdateError(f"exit {done.code}: {clean(' '.join(last))}", stop_class="build")
-        made, target = _inside(tree, build.artifact), _inside(building.tree, build.artifact)
+        made = inside(tree, build.artifact)
         if not made.exists():
             raise UpdateError(f"{clean(build.artifact)} was not made", stop_class="build")
-        make_folder(target.parent)
-        discard(target)
-        os.rename(made, target)
+        yield made
     finally:
         discard(scratch)
 
@@ -163,7 +206,7 @@ def _take_over(building: Building, build: Build) -> None:
     """Link the artifact of the current generation."""
     if building.base is None:
         raise UpdateError("there is nothing to take over", stop_class="build")
-    source, target = _inside(building.base.tree, build.artifact), _inside(building.tree, build.artifact)
+    source, target = inside(building.base.tree, build.artifact), inside(building.tree, build.artifact)
     make_folder(target.parent)
     if source.is_dir():
         shutil.copytree(source, target, symlinks=True, copy_function=_link_or_copy)
@@ -183,7 +226,7 @@ def _keep_old(building: Building, build: Build) -> None:
     """A failed build leaves the artifact that was there."""
     try:
         if building.base is not None and (building.base.tree / build.artifact).exists():
-            discard(_inside(building.tree, build.artifact))
+            discard(inside(building.tree, build.artifact))
             _take_over(building, build)
             _note_files(building, build)
     except (
@@ -195,7 +238,7 @@ def _keep_old(building: Building, build: Build) -> None:
 
 def _note_files(building: Building, build: Build) -> None:
     """Put the artifact's files into the manifest, so that verification covers them."""
-    top = _inside(building.tree, build.artifact)
+    top = inside(building.tree, build.artifact)
     files = [p for p in top.rglob("*") if p.is_file() and not p.is_symlink()] if top.is_dir() else [top]
     kind = "0" * len(building.inputs.commit)
     entries = [Entry("100644", kind, 0, str(path.relative_to(building.tree))) for path in files]

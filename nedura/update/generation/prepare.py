@@ -17,6 +17,7 @@ from nedura.text import clean
 from nedura.update.bounded import in_thread
 from nedura.update.commit.gitlocks import clear_stale_locks
 from nedura.update.events import Notice, Prepared, Progress, StepDone, UserAction
+from nedura.update.events_completion import refusal_report
 from nedura.update.generation.build_run import decisions_for, run_builds
 from nedura.update.generation.builds import Decision
 from nedura.update.generation.candidate import (
@@ -40,7 +41,7 @@ from nedura.update.generation.thin import python_of
 from nedura.update.generation.tree import list_tree
 from nedura.update.generation.tree_rules import Entry
 from nedura.update.run import Candidate, Run
-from nedura.update.source.channels import Choice, channel_key, choose_channel
+from nedura.update.source.channels import Choice, channel_key, choose_channel, successor
 from nedura.update.source.edit_merge import Merge, merge_edits
 from nedura.update.source.edit_rules import told
 from nedura.update.source.edits import Edits, read_edits
@@ -114,6 +115,9 @@ def open_work(run: Run, paths: InstallPaths) -> Work:
     run.notes["stale_locks"] = clear_stale_locks(paths.repo, paths.repo)
     sweep(paths, git)
     configured = read_config(run.root_home).text(channel_key(paths.install_id))
+    if configured and successor(configured, run.product.retired_channels) != configured:
+        destination = successor(configured, run.product.retired_channels)
+        run.notes["channel_retirement"] = {"original": configured, "destination": destination}
     current = paths.pointed()
     manifest = None
     if current is not None:
@@ -131,6 +135,7 @@ def open_work(run: Run, paths: InstallPaths) -> Work:
             channel=run.options.channel,
             configured=configured,
             pinned_branch=record.branch,
+            retired=run.product.retired_channels,
         ),
         source=source,
         git=git,
@@ -312,10 +317,19 @@ async def _steps(work: Work, building: Building) -> AsyncGenerator[Event, None]:
         )
     if building.inputs.env or work.record.environment == "managed":
         yield Progress(stage="prepare", label="packages")
-        done = await in_thread(
-            prepare_environment, building, work.paths, work.run.product, work.run.options.wheels
-        )
+        refused: UpdateError | None = None
+        try:
+            done = await in_thread(
+                prepare_environment, building, work.paths, work.run.product, work.run.options.wheels
+            )
+        except UpdateError as error:
+            refused = error
+        if refused is not None:
+            yield refusal_report(refused)
+            raise refused
         building.inputs = attrs.evolve(building.inputs, env=done.name)
+        if done.report is not None:
+            yield done.report
         if done.step is not None:
             yield done.step
     yield Progress(stage="prepare", label="compiling")
@@ -338,9 +352,10 @@ def _inputs(work: Work) -> Inputs:
     """Everything the candidate would be made from; the tree is judged on the way."""
     target, merge = _known(work.target), _known(work.merge)
     work.entries = list_tree(work.git, merge.tree, work.run.product.roots)
-    work.decisions = decisions_for(
-        work.run.product.builds, work.entries, work.run.root_home, work.current, work.manifest
-    )
+    builds = (
+        work.run.product.builds if work.run.layout == "sealed" else ()
+    )  # a checkout builds after the move
+    work.decisions = decisions_for(builds, work.entries, work.run.root_home, work.current, work.manifest)
     requires = requires_python(tree_text(work.git, merge.tree, "pyproject.toml"))
     python = choose(requires, work.record.python, work.run.environ)
     return Inputs(

@@ -20,6 +20,7 @@ from nedura.records import make_folder
 from nedura.update.bounded import in_thread
 from nedura.update.commit_point import paths_of
 from nedura.update.events import Notice, Prepared
+from nedura.update.generation.build_checkout import wanted_builds
 from nedura.update.generation.fork import choose_on_fork
 from nedura.update.generation.generations import Manifest
 from nedura.update.generation.kept import current_candidate
@@ -110,6 +111,9 @@ async def _prepare(run: Run, work: Work, source: Source) -> AsyncGenerator[Event
     finally:
         await chosen.aclose()
     assert work.target is not None
+    run.notes.setdefault("for_completion", {})["builds"] = wanted_builds(
+        run.product.builds, source.checkout, run.root_home, paths_of(run).folder
+    )
     run.notes["target_branch"] = work.choice.branch  # empty for a release: it is checked out detached
     if work.target.commit == source.head:
         yield Prepared(candidate=current_candidate(run), changed=False, commits=0)

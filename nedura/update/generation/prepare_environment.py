@@ -17,6 +17,7 @@ from nedura.records import make_folder, read_json, write_json
 from nedura.text import clean
 from nedura.update.bounded import run_bounded
 from nedura.update.events import StepDone
+from nedura.update.events_completion import PackageReport, package_report
 from nedura.update.generation.candidate import Building
 from nedura.update.generation.environment import (
     INSTALL_TIMEOUT,
@@ -35,6 +36,7 @@ class Environment:
 
     name: str
     step: StepDone | None = None
+    report: PackageReport | None = None
 
 
 def prepare_environment(
@@ -77,7 +79,9 @@ def prepare_environment(
     if dropped:
         detail += f"; ignored variables: {', '.join(map(str, dropped))}"
     return Environment(
-        name=_checked(answer, paths), step=StepDone(name="dependencies", detail=clean(detail, 480))
+        name=_checked(answer, paths),
+        step=StepDone(name="dependencies", detail=clean(detail, 480)),
+        report=package_report(answer),
     )
 
 

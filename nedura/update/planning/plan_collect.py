@@ -192,7 +192,13 @@ def _source(root: Path, product: Product, environ: Mapping[str, str], subject: S
         record = read_record(subject.install)
         branch, url = record.branch, record.remote_url
     configured = read_config(root).text(channel_key(subject.install.install_id))
-    choice = choose_channel(branch=None, channel=None, configured=configured, pinned_branch=branch)
+    choice = choose_channel(
+        branch=None,
+        channel=None,
+        configured=configured,
+        pinned_branch=branch,
+        retired=product.retired_channels,
+    )
     remote = parse_remote(url)
     fields |= {"remote": remote.shown, "follows": f"{choice.name} (from {choice.source})"}
     upstream = upstream_of(remote, source.upstream_url)

@@ -17,7 +17,16 @@ from nedura.errors import UpdateError, UsageError
 from nedura.product import Product
 from nedura.text import clean
 
-__all__ = ["CHANNELS", "Choice", "channel_key", "choose_channel", "newest_release", "set_channel"]
+__all__ = [
+    "CHANNELS",
+    "Choice",
+    "adopt_channel",
+    "channel_key",
+    "choose_channel",
+    "newest_release",
+    "set_channel",
+    "successor",
+]
 
 CHANNELS: Final = ("stable", "canary", "main")
 _RELEASE: Final = re.compile(
@@ -111,7 +120,44 @@ def set_channel(root_home: Path, name: str, product: Product, environ: Mapping[s
     return install.install_id
 
 
-def choose_channel(*, branch: str | None, channel: str | None, configured: str, pinned_branch: str) -> Choice:
+def successor(name: str, retired: Iterable[tuple[str, str]]) -> str:
+    """The channel that stands for a name now: the name itself unless it was retired, however many times.
+
+    Args:
+        name: channel as it was chosen or kept.
+        retired: (retired, successor) pairs of the product.
+    """
+    pairs = dict(retired)
+    for _ in range(len(pairs)):
+        name = pairs.get(name, name)
+    return name
+
+
+def adopt_channel(root_home: Path, install_id: str, original: str, destination: str) -> bool:
+    """Keep the successor of a retired channel for an install; False when it follows something else meanwhile.
+
+    Raises:
+        UsageError: there is no such channel.
+        ConfigError: the file cannot be read or written.
+    """
+    from nedura.config import edit_config, read_config, set_value
+
+    check_channel(destination)
+    key = channel_key(install_id)
+    if read_config(root_home).get(key) != original:
+        return False
+    edit_config(root_home, lambda data: set_value(data, key, destination))
+    return True
+
+
+def choose_channel(
+    *,
+    branch: str | None,
+    channel: str | None,
+    configured: str,
+    pinned_branch: str,
+    retired: Iterable[tuple[str, str]] = (),
+) -> Choice:
     """What to follow, by the order of precedence.
 
     Args:
@@ -119,6 +165,7 @@ def choose_channel(*, branch: str | None, channel: str | None, configured: str, 
         channel: `--channel`.
         configured: the install's setting, empty for none.
         pinned_branch: branch recorded at install, empty when the source was on a release tag.
+        retired: (retired, successor) pairs of the product.
 
     Raises:
         UsageError: an unknown channel.
@@ -127,6 +174,7 @@ def choose_channel(*, branch: str | None, channel: str | None, configured: str, 
         return Choice(branch=branch, source="option")
     named, source = (channel, "option") if channel else (configured, "config")
     if named:
+        named = successor(named, retired)
         check_channel(named)
         if named == "main":
             return Choice(branch=pinned_branch or "main", source=source)

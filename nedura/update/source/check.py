@@ -128,7 +128,7 @@ def check_for_update(
     refusal = refusal_of(subject.kind)
     if refusal is not None:
         return CheckResult(state="managed", reason=refusal.message, command=refusal.command)
-    question = _question(subject, root_home, environ, branch, channel)
+    question = _question(subject, root_home, product, environ, branch, channel)
     with _repository(question, environ) as git:
         target = _ask(git, question)
     behind = target.move in ("forward", "rewritten") and target.commits != 0
@@ -144,7 +144,12 @@ def check_for_update(
 
 
 def _question(
-    subject: Subject, root_home: Path, environ: Mapping[str, str], branch: str | None, channel: str | None
+    subject: Subject,
+    root_home: Path,
+    product: Product,
+    environ: Mapping[str, str],
+    branch: str | None,
+    channel: str | None,
 ) -> _Question:
     install, checkout = subject.install, subject.checkout
     present = checkout is not None and checkout.is_dir()
@@ -163,7 +168,13 @@ def _question(
         sealed=subject.layout == "sealed",
         source=source,
         remote=parse_remote(url),
-        choice=choose_channel(branch=branch, channel=channel, configured=configured, pinned_branch=pinned),
+        choice=choose_channel(
+            branch=branch,
+            channel=channel,
+            configured=configured,
+            pinned_branch=pinned,
+            retired=product.retired_channels,
+        ),
         current=current,
     )
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nedura.config import read_config
+from nedura.config_migrations import migrate_config
 from nedura.errors import NeduraError
 from nedura.text import clean
 from nedura.update.state.snapshot_set import expand
@@ -28,6 +29,7 @@ def rehearse(home: Path) -> str:
     """
     try:
         read_config(home)
+        migrate_config(home)
         for source in expand(home):
             if source.database and not source.problem:
                 _open(source.path)

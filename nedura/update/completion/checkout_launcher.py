@@ -1,0 +1,79 @@
+"""The launcher of a checkout: `<root home>/bin/nedura` starts the owner's Python on the code of the checkout (decision 46)."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from nedura.homes import HOME_VARIABLE
+from nedura.installs import InstallPaths
+from nedura.product import Product
+from nedura.programs import child_environment
+from nedura.records import make_folder, write_bytes
+from nedura.update.bounded import run_bounded
+from nedura.update.generation.launcher import MARK, launcher_install
+
+__all__ = ["checkout_launcher_text", "publish_checkout_launcher"]
+
+_TEXT: Final = """\
+#!/bin/sh
+{mark}{install}
+# Runs the checkout's code in its owner's environment; what that environment imports was checked when this was written.
+home=${{0%/*}}/..
+[ -d "$home/installs/{install}" ] || home=$(dirname -- "$(readlink -f -- "$0")")/..
+[ -n "${{{variable}-}}" ] || {variable}=$(cd -P -- "$home" && pwd -P)
+export {variable}
+exec {python} -P -B -m {module} "$@"
+"""
+_PROBE: Final = "import importlib.util as u, sys; s = u.find_spec(sys.argv[1]); print(s.origin if s else '')"
+PROBE_SECONDS: Final = 20.0
+
+
+def checkout_launcher_text(paths: InstallPaths, product: Product, python: str) -> str:
+    """Text of the launcher."""
+    return _TEXT.format(
+        mark=MARK,
+        install=paths.install_id,
+        variable=product.env("HOME") if product.env_prefix else HOME_VARIABLE,
+        python=shlex.quote(python),
+        module=product.main_modules[0],
+    )
+
+
+def publish_checkout_launcher(
+    paths: InstallPaths, product: Product, checkout: Path, python: str, environ: Mapping[str, str]
+) -> str:
+    """Write the launcher where it would start this checkout; says why not, empty when it stands. Blocks.
+
+    Another install's launcher stays: two installs of one root home have one name, and its first owner keeps it.
+
+    Args:
+        paths: the install.
+        product: names.
+        checkout: the working tree.
+        python: the owner's interpreter.
+        environ: where children's variables come from.
+
+    Raises:
+        StoreError, OSError: it cannot be written.
+    """
+    owner = launcher_install(paths, product.command)
+    if owner not in ("", paths.install_id):
+        return f"bin/{product.command} is of another install ({owner})"
+    # nothing of the update's own path may answer for the owner's environment
+    argv = [python, "-P", "-B", "-c", _PROBE, product.main_modules[0]]
+    done = run_bounded(argv, env=child_environment(environ), timeout=PROBE_SECONDS)
+    found = done.out.decode("utf-8", "replace").strip()
+    if (
+        done.code != 0
+        or not found
+        or not os.path.realpath(found).startswith(f"{os.path.realpath(checkout)}{os.sep}")
+    ):
+        return "its Python does not find this checkout by itself (pip install -e)"
+    path = paths.launcher(product.command)
+    make_folder(path.parent, 0o755)
+    write_bytes(path, checkout_launcher_text(paths, product, python).encode(), 0o755)
+    return ""
