@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import stat
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -98,6 +96,8 @@ def sweep(
     shared = product.setting(environ, "SHARED_AUTH_DIR")
     outside = [restart_folder(environ, product), *([Path(os.path.expanduser(shared))] if shared else [])]
     files += sum(sweep_folder(folder, now) for folder in outside)
+    import tempfile  # not at every launch
+
     place = Path(tempfile.gettempdir()) if scratch is None else scratch
     return Swept(files=files, folders=_drop_scratch(place, product.command, now))
 
@@ -158,6 +158,8 @@ def _is_old(info: os.stat_result, now: float, age: float) -> bool:
 
 
 def _drop_scratch(place: Path, command: str, now: float) -> int:
+    import shutil
+
     try:
         with os.scandir(place) as found:
             owned = [(entry.path, scratch_owner(entry.name, command)) for entry in found]
