@@ -166,12 +166,16 @@ def _check_target(target: Path) -> None:
         )
 
 
+def _secret(name: str) -> bool:
+    """Whether a file may hold credentials: a store, its half-written temp file, or a damaged one that was put aside."""
+    aside = name.endswith(".corrupt") or ".corrupt." in name
+    return aside or name in SECRET_FILES or name.startswith((".auth.json", ".guest_handoff", ".nous_auth"))
+
+
 def _unwanted(top: str, is_root: bool) -> bool:
     if is_root:
         return top not in ROOT_ALLOWED
-    return (
-        top in SECRET_FILES or top in NOT_EXPORTED or top.endswith((".lock", ".sock", ".pid", ".sock.path"))
-    )
+    return _secret(top) or top in NOT_EXPORTED or top.endswith((".lock", ".sock", ".pid", ".sock.path"))
 
 
 def _exported(profile: Profile, left: list[str]) -> Iterator[str]:
@@ -192,7 +196,7 @@ def _files(home: Path, top: str, left: list[str]) -> Iterator[str]:
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         for name in sorted(names):
             path = f"{here}/{name}"
-            if name in SECRET_FILES:
+            if _secret(name):
                 left.append(path)
             elif _plain(home, path, left):
                 yield path
@@ -338,7 +342,7 @@ def _judge(archive: Path, limits: Limits) -> tuple[str, tuple[str, ...], list[st
 def _dropped(path: str) -> bool:
     top, _, rest = path.partition("/")
     name = path.rpartition("/")[2]
-    return top in DROPPED or name in SECRET_FILES or (not rest and top.endswith((".sock", ".lock", ".pid")))
+    return top in DROPPED or _secret(name) or (not rest and top.endswith((".sock", ".lock", ".pid")))
 
 
 def _no_twin(seen: dict[str, bool], parts: tuple[str, ...], is_folder: bool) -> None:

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from nedura.errors import RecordCorrupt, RecordMissing, StoreError
+from nedura.errors import LockTimeout, RecordCorrupt, RecordMissing, StoreError
 from nedura.homes import profile_name, root_home
 from nedura.locks import locked
 from nedura.product import NEDURA, Product
@@ -82,7 +82,9 @@ class AccountStore:
         self.home = home
         self.root = root_home(home, environ)
         named = product.setting(environ, "SHARED_AUTH_DIR")
-        self.shared_folder = Path(os.path.expanduser(named)) if named else self.root / "shared"
+        self.shared_folder = (
+            Path(os.path.abspath(os.path.expanduser(named))) if named else self.root / "shared"
+        )
         self.lock_timeout = lock_timeout
         self.note = note
 
@@ -178,7 +180,6 @@ class AccountStore:
         check_owner(self.home)
         make_folder(self.home)
         tighten(self.home)
-        make_folder(self.shared_folder)
         with ExitStack() as stack:
             name = clean(profile_name(self.home, self.root), 80)
             stack.enter_context(
@@ -189,8 +190,20 @@ class AccountStore:
                 stack.enter_context(
                     locked(self.root / "auth.lock", timeout, "The account store of the default profile")
                 )
+            problem = self._lock_shared(stack, timeout)
+            yield Transaction(self, self.read(), shared_blocked=problem)
+
+    def _lock_shared(self, stack: ExitStack, timeout: float) -> str:
+        """Take the shared lock; why it cannot be had when its folder is unusable, which stops no sign-in or sign-out."""
+        try:
+            make_folder(self.shared_folder)
             stack.enter_context(locked(self.shared_lock, timeout, "The shared account store"))
-            yield Transaction(self, self.read())
+        except LockTimeout:
+            raise
+        except StoreError as error:
+            log.warning("shared account store: %s", error.message)
+            return error.message
+        return ""
 
     def save_account(
         self, entry: Entry, *, renewal: bool, now: float, label: str = "", priority: int | None = None
@@ -227,8 +240,9 @@ class Transaction:
         state: what the stores hold now; renewed by each write.
     """
 
-    def __init__(self, store: AccountStore, state: AuthState) -> None:
+    def __init__(self, store: AccountStore, state: AuthState, *, shared_blocked: str = "") -> None:
         self._store = store
+        self._shared_blocked = shared_blocked
         self.state = state
 
     def save_account(
@@ -328,9 +342,13 @@ class Transaction:
         Raises:
             StoreError: it could not be written; the store is as it was.
         """
+        if self._shared_blocked:
+            raise StoreError(self._shared_blocked)
         held = held_of(document)
         if held is not None and identity_key(held) != identity_key(self.state.held):
             self._store.note(self._store.home, old=self.state.held, new=held, now=now)
+        if self.state.shared_damaged:
+            set_aside(self._store.shared_path)
         write_json(self._store.shared_path, document, sort_keys=True)
         self._refresh()
 
@@ -404,6 +422,8 @@ class Transaction:
         """Write the shared store; a failure is told, never fatal: this profile's own login stands (facts/signin.md 2.4)."""
         if write.document is None:
             return ""
+        if self._shared_blocked:
+            return self._shared_blocked
         path = self._store.shared_path
         if self.state.shared_problem and not self.state.shared_damaged:
             log.warning("shared account store: %s", self.state.shared_problem)

@@ -5,9 +5,8 @@ A profile with an account of its own is never switched, and a free tier is never
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from pathlib import Path
 
@@ -16,10 +15,13 @@ from nedura.http import open_client
 from nedura.product import NEDURA, Product
 from nedura.signin.accounts import AccountStore
 from nedura.signin.auth_state import AuthState
+from nedura.signin.background import in_thread
 from nedura.signin.handoff import drain
 from nedura.signin.identity import Entry, Kind, identity_key, is_guest, kind_of
 from nedura.signin.refresh import ClientFactory
 from nedura.signin.settle import settle_after_upgrade
+from nedura.signin.spent import SpentTokens
+from nedura.signin.tokens import fingerprint
 
 __all__ = ["Reconciled", "identity_to_adopt", "reconcile"]
 
@@ -32,9 +34,17 @@ class Reconciled(Enum):
     FREE_TIER = "free_tier"
 
 
-def identity_to_adopt(state: AuthState, now: float) -> Entry | None:
-    """The root's identity when this profile should take it over; None when it keeps its own."""
+def identity_to_adopt(state: AuthState, now: float, spent: Iterable[str] = ()) -> Entry | None:
+    """The root's identity when this profile should take it over; None when it keeps its own.
+
+    Args:
+        state: the stores.
+        now: unix seconds.
+        spent: fingerprints of refresh tokens that were sent: a login that ends with its access token is worth less than a free tier.
+    """
     held = state.held
+    if held is not None and fingerprint(str(held.get("refresh_token") or "")) in set(spent):
+        return None
     if (
         held is None
         or state.kind(now) is not Kind.GUEST
@@ -73,12 +83,13 @@ async def reconcile(
 
     def adopt() -> Entry | None:
         with store.transaction() as transaction:
-            found = identity_to_adopt(transaction.state, clock.time())
+            spent = SpentTokens(store.shared_folder).read()
+            found = identity_to_adopt(transaction.state, clock.time(), spent)
             if found is not None:
                 transaction.adopt(found, clock.time())
             return found
 
-    adopted = await asyncio.to_thread(adopt)
+    adopted = await in_thread(adopt)
     if adopted is None:
         return Reconciled.NOTHING
     if is_guest(adopted):

@@ -50,6 +50,9 @@ CHALLENGE_REST: Final = 30.0
 MINT_LOCK_SECONDS: Final = 30.0
 CONNECTORS_SCOPE: Final = "connectors:invoke"
 
+ENDED: Final = "relogin_required"
+"""An account whose sign-in has ended stays its owner's: no free tier takes its place (decision 13)."""
+
 log = logging.getLogger("nedura.signin.free_tier")
 
 
@@ -85,6 +88,8 @@ class FreeTierState:
             return "Signed in with an account."
         if self.ready:
             return "The free tier is ready. Sign in any time to use your own account."
+        if self.code == ENDED:
+            return "The sign-in of this profile has ended. Please sign in again."
         if not self.code:
             return "The free tier is switched off here. Sign in with an account."
         return Failed(reason=self.code, retry_after=self.retry_after).copy
@@ -160,6 +165,8 @@ class FreeTier:
         state = self._store.read()
         if state.kind(self.clock.time()) is Kind.ACCOUNT:
             return FreeTierState(ready=True, account=True)
+        if state.kind(self.clock.time()) is Kind.DEAD:
+            return FreeTierState(code=ENDED)
         if not free_tier_enabled(self.home, self.environ, self.product):
             return FreeTierState()
         key, now = str(self.home), self.clock.monotonic()

@@ -90,11 +90,11 @@ class Keepalive:
             common: dict[str, Any] = {
                 "product": self.product, "environ": self.environ, "clock": self.clock, "client_factory": self.client_factory,
             }  # fmt: skip
-            try:
-                await reconcile(self.home, **common)  # a free tier follows its root into an account
-                await drain(self.home, **common)
-            except Exception:  # the worker's border: it must outlive whatever one tick meets
-                log.exception("hand-off tick failed")
+            for step in (reconcile, drain):  # a free tier follows its root into an account; then its apps
+                try:
+                    await step(self.home, **common)
+                except Exception:  # the worker's border: it must outlive whatever one tick meets
+                    log.exception("hand-off tick failed")
 
     async def refresh_ahead(self) -> None:
         """Refresh before the end of the token; a free tier and a signed-out profile have nothing to refresh."""

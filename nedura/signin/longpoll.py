@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nedura.clock import Clock, SystemClock
+from nedura.errors import StoreError
 from nedura.signin.handoff import wire_status
 from nedura.signin.handoff_record import HandoffStore
 
@@ -41,8 +42,19 @@ async def wait_for_handoff(
     while status is not None and since and status["updated_at"] == since and clock.monotonic() < deadline:
         await clock.sleep(min(LOOK_SECONDS, deadline - clock.monotonic()))
         if (mark := _mark(path)) != seen:
-            seen, status = mark, wire_status(home)
+            changed = wire_status(home)
+            # Seen again at the next look while it cannot be read: a damaged record is not "none".
+            if changed is not None or _is_none(home):
+                seen, status = mark, changed
     return status
+
+
+def _is_none(home: Path) -> bool:
+    """Whether it is certain that there is no record."""
+    try:
+        return not HandoffStore(home).read()
+    except StoreError:
+        return False
 
 
 def _mark(path: Path) -> tuple[int, int, int] | None:

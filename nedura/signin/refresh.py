@@ -7,11 +7,11 @@ of the caller cannot lose an answer that is on its way (#81410), and cancelling 
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import os
+import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from typing import Final
@@ -24,6 +24,7 @@ from nedura.http import Client, open_client, resolve_trust
 from nedura.product import NEDURA, Product
 from nedura.signin.accounts import AccountStore, Transaction
 from nedura.signin.addresses import inference_of, portal_of
+from nedura.signin.background import in_thread
 from nedura.signin.identity import Entry, token_times
 from nedura.signin.renewal import (
     Meaning,
@@ -136,14 +137,32 @@ async def refresh_account(
         client_factory=client_factory,
         spent=SpentTokens(store.shared_folder) if spent is None else spent,
     )
-    running = _workers().submit(job.run)
-    return await asyncio.shield(asyncio.wrap_future(running))
+    return await asyncio.shield(in_thread(job.run))
 
 
-@functools.cache
-def _workers() -> ThreadPoolExecutor:
-    """Few threads of our own: a crowd of callers must not fill the loop's default executor, and exit waits for a redeem."""
-    return ThreadPoolExecutor(max_workers=4, thread_name_prefix="nedura-refresh")
+_AT_THE_LOCKS: Final = threading.BoundedSemaphore(4)
+"""Few threads poll for locks at a time, however many callers there are."""
+
+
+def _to_its_end(work: Callable[[], Refresh]) -> Refresh:
+    """Run what must not be cut off in a thread that the end of the process waits for; waiting for a lock holds nobody up.
+
+    Raises:
+        NeduraError: the process is ending already; nothing was begun.
+    """
+    done: Future[Refresh] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:  # the thread's border: it travels to the one that waits
+            done.set_exception(error)
+
+    try:
+        threading.Thread(target=run, name="nedura-redeem", daemon=False).start()
+    except RuntimeError as error:
+        raise NeduraError("The process is ending.") from error
+    return done.result()
 
 
 @attrs.frozen(kw_only=True)
@@ -168,8 +187,8 @@ class _Job:
             plan = self._plan(entry, state.newest, ())
             if plan.need in (Need.NOTHING, Need.NO_ACCOUNT) or (plan.need is Need.ENDED and is_closed(entry)):
                 return self._done(plan)
-            with self.store.transaction(self.lock_seconds) as transaction:
-                return self._under_locks(transaction)
+            with _AT_THE_LOCKS, self.store.transaction(self.lock_seconds) as transaction:
+                return _to_its_end(lambda: self._under_locks(transaction))
         except LockTimeout as error:  # another process is at it: never a problem of the credential (#124533)
             return self._result(Outcome.LATER, entry, error.message)
         except NeduraError as error:
@@ -298,8 +317,9 @@ def _keep(transaction: Transaction, fresh: Entry, now: float) -> str:
     problems = []
     state = transaction.state
     write = after_write(state.shared, fresh, renewal=True, now=now)
+    shared = write.document is not None and (not state.shared_problem or state.shared_damaged)
     try:
-        if write.document is not None and not state.shared_problem:
+        if shared and write.document is not None:
             transaction.put_shared(write.document, now)
     except StoreError as error:
         problems.append(error.message)
@@ -309,7 +329,7 @@ def _keep(transaction: Transaction, fresh: Entry, now: float) -> str:
         problems.append(error.message)
     for problem in problems:
         log.error("refresh: the new login could not be saved: %s", problem)
-    return problems[-1] if len(problems) > bool(write.document and not state.shared_problem) else ""
+    return problems[-1] if len(problems) > shared else ""
 
 
 def _certainly_unsent(error: NeduraError) -> bool:

@@ -48,6 +48,26 @@ async def test_it_ends_with_the_unchanged_record(world: World) -> None:
     assert 25 <= sum(clock.slept) < 25.1
 
 
+async def test_a_record_that_cannot_be_read_for_a_moment_is_not_none(world: World) -> None:
+    world.guest("gmail")
+    world.sign_in()
+    path = world.home() / "guest_handoff.json"
+    since, sound = updated(world), path.read_bytes()
+    clock = FakeClock()
+    waiting = asyncio.create_task(wait_for_handoff(world.home(), since=since, wait=25, clock=clock))
+    while not clock.slept:
+        await asyncio.sleep(0)
+    path.write_bytes(b"{")
+    damaged = len(clock.slept)
+    while len(clock.slept) < damaged + 5:
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    path.write_bytes(sound)
+    status = await waiting
+    assert status is not None
+    assert status["updated_at"] == since
+
+
 async def test_many_waiters_wake_within_100_ms_and_hold_no_thread(world: World) -> None:
     world.guest("gmail")
     world.sign_in()

@@ -9,6 +9,7 @@ from typing import Final
 
 from nedura.errors import RefusedError, StoreError, UsageError
 from nedura.homes import process_home
+from nedura.signin import start_nous_auth_keepalive, stop_nous_auth_keepalive
 from nedura.text import clean
 from nedura_cli.look import find_look
 from nedura_cli.output import Output
@@ -48,7 +49,11 @@ def shell(args: argparse.Namespace, output: Output) -> int:
             raise RefusedError(
                 "There is no terminal to type in.", advice="Send one message with: nedura -z TEXT"
             )
-        return _interactive(session, output)
+        start_nous_auth_keepalive(home := session.home)
+        try:
+            return _interactive(session, output)
+        finally:
+            stop_nous_auth_keepalive(home)
     finally:
         _keep(name, session, output)
 

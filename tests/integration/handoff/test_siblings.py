@@ -1,0 +1,59 @@
+"""Profiles of one root: what one of them meets must not strand the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nedura.signin.adoption import Reconciled, reconcile
+from nedura.signin.free_tier import FreeTier
+from nedura.signin.identity import Kind
+from nedura.signin.refresh import Outcome
+from nedura.testing.portal import Fault
+from tests.integration.handoff.world import World
+
+
+def common(world: World) -> dict[str, Any]:
+    return {"environ": world.environ, "clock": world.clock, "client_factory": world.client}
+
+
+async def test_a_damaged_shared_store_is_put_aside_and_does_not_strand_the_siblings(world: World) -> None:
+    world.sign_in(profile="a")
+    world.home("b")
+    with world.store("b").transaction() as transaction:
+        held = transaction.state.held
+        assert held is not None
+        transaction.adopt(held, world.clock.time())
+    world.clock.advance(4000)
+    shared = world.store("a").shared_path
+    shared.write_text("{")
+    found = [(await world.refresh(name)).outcome for name in "aba"]
+    assert found == [Outcome.ROTATED, Outcome.ADOPTED, Outcome.FRESH]
+    assert [path.read_text() for path in shared.parent.glob("nous_auth.json.corrupt*")] == ["{"]
+
+
+async def test_a_free_tier_does_not_follow_a_login_whose_refresh_was_lost(world: World) -> None:
+    world.home("b")
+    world.guest("slack", profile="b")
+    world.sign_in()
+    world.clock.advance(4000)
+    world.portal.plant(Fault(route="token.refresh", drop=True, commit=True))
+    assert (await world.refresh()).outcome is Outcome.LOST
+    assert await reconcile(world.home("b"), **common(world)) is Reconciled.NOTHING
+    assert world.store("b").read().kind(world.clock.time()) is Kind.GUEST
+    assert world.records("b") == ()
+    world.sign_in()
+    assert await reconcile(world.home("b"), **common(world)) is Reconciled.ACCOUNT
+
+
+async def test_a_free_tier_is_not_put_over_an_ended_account(world: World) -> None:
+    world.home("b")
+    world.sign_in("alice@example.test", "a")
+    world.sign_in("bob@example.test", "b")
+    world.clock.advance(4000)
+    world.portal.store.families[0].revoked = "x"
+    assert (await world.refresh("a")).outcome is Outcome.ENDED
+    options = common(world) | {"environ": world.environ | {"NEDURA_GUEST_ONBOARDING": "1"}}
+    found = await FreeTier(home=world.home("a"), memos={}, **options).provision(force=True)
+    assert (found.ready, found.code) == (False, "relogin_required")
+    assert "sign in again" in found.copy.lower()
+    assert world.store("a").read().kind(world.clock.time()) is Kind.DEAD
