@@ -73,6 +73,7 @@ async def bring_back(run: Run) -> AsyncGenerator[Event, None]:
     done = await in_thread(
         import_backup, archive, run.root_home, now=run.clock.time(), trust=True, limits=LARGE
     )
+    run.snapshots.clear()  # else the maintenance nets would put back what was just taken back on purpose
     before = ", ".join(sorted(done.safety.values())) or "none"
     yield StepDone(
         name="state_restored",

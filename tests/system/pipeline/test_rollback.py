@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from tests.kits.site import quick_tree, world
+from tests.kits.checkout import checkout_world
+from tests.kits.site import World, quick_tree, world
 
 
 @pytest.mark.timeout(150)
@@ -47,3 +50,71 @@ def test_a_generation_that_is_gone_or_damaged_is_refused_by_name() -> None:
         assert (code, events[-1]["stop_class"]) == (1, "damaged_generation")
         assert "_note.py" in events[-1]["stop_reason"]
         assert here.current == "000002"
+
+
+def state_of(here: World, low: int, high: int) -> dict[str, bytes]:
+    """A tree that states other levels of stored state."""
+    text = (here.site.checkout / "pyproject.toml").read_text()
+    known = "[tool.nedura.state]  # levels of stored state that this version reads; it writes the newest\nmin = 1\nmax = 1\n"
+    assert known in text
+    return {
+        "pyproject.toml": text.replace(known, f"[tool.nedura.state]\nmin = {low}\nmax = {high}\n").encode()
+    }
+
+
+@pytest.mark.timeout(150)
+def test_state_comes_back_from_the_full_backup_alone_and_only_on_request() -> None:
+    with world() as here:
+        config = here.home / "config.yaml"
+        config.write_text("model:\n  default: before\n")
+        here.site.origin.commit(state_of(here, 1, 2), "writes state of level 2")
+        code, events = here.update("--no-probe", "--backup")
+        assert code == 0, events[-1]
+        moved = str(here.latest()["update_id"])
+        assert json.loads((here.site.paths.current / "identity.json").read_text())["state_max"] == 2
+        config.write_text("model:\n  default: after\n")
+        code, events = here.update("--rollback", moved, "--no-probe")
+        assert (code, events[-1]["stop_class"]) == (2, "state_incompatible")
+        here.start("default")
+        code, events = here.update("--rollback", moved, "--with-backup", "--no-probe")
+        assert (code, events[-1]["stop_class"]) == (2, "members_running")
+        assert here.current == "000002"
+        assert "default: after\n" in config.read_text()
+        stopped = here.command("gateway", "stop")
+        assert stopped.returncode == 0, stopped.stderr
+        here.started.pop().wait(20)
+        code, events = here.update("--rollback", moved, "--with-backup", "--no-probe")
+        assert code == 0, events[-1]
+        assert here.current == "000001"
+        assert "default: before\n" in config.read_text(), "no quick snapshot may undo it"
+        receipt = here.latest()
+        (step,) = [step for step in receipt["steps"] if step["name"] == "state_restored"]
+        assert "pre-update-" in step["detail"]
+        code, events = here.update("--rollback", str(receipt["update_id"]), "--with-backup", "--no-probe")
+        assert (code, events[-1]["stop_class"]) == (2, "no_full_backup")
+
+
+@pytest.mark.timeout(200)
+def test_a_checkout_goes_back_to_the_recorded_commit_with_its_local_edits_and_forward_again() -> None:
+    with checkout_world(quick_tree({"nedura/_note.py": "NOTE = 0\n"})) as here:
+        here.start("default")
+        old = here.head
+        new = here.site.origin.commit({"nedura/_note.py": "NOTE = 1\n"}, "newer")
+        (here.tree / "nedura/local_edit.py").write_text("MINE = 1\n")
+        code, events = here.update("--no-probe")
+        assert code == 0, events[-1]
+        assert here.head == new
+        moved = str(here.latest()["update_id"])
+        code, events = here.update("--rollback", moved[:8], "--no-probe")
+        assert code == 0, events[-1]
+        assert here.head == old
+        assert (here.tree / "nedura/_note.py").read_text() == "NOTE = 0\n"
+        assert (here.tree / "nedura/local_edit.py").read_text() == "MINE = 1\n"
+        assert (here.tree / ".git/HEAD").read_text() == "ref: refs/heads/main\n"
+        assert here.state("default")["code_sha"] == old
+        receipt = here.latest()
+        assert (receipt["outcome"], receipt["update_id"] != moved) == ("success", True)
+        assert any(step["name"] == "recorded_commit" for step in receipt["steps"])
+        code, events = here.update("--no-probe")
+        assert code == 0, events[-1]
+        assert (here.head, here.state("default")["code_sha"]) == (new, new)
