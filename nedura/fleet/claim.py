@@ -18,6 +18,7 @@ import attrs
 from nedura.errors import FleetError, RecordMissing, StoreError
 from nedura.fleet.identity import masked_argv
 from nedura.fleet.processes import Processes, liveness, system_processes
+from nedura.fleet.scope import home_key, same_home
 from nedura.locks import FileLock
 from nedura.records import open_ours, parse_json, read_bytes, read_json, remove, write_json
 
@@ -29,6 +30,7 @@ __all__ = [
     "Holder",
     "PidRecord",
     "boot_id",
+    "holds_claim",
     "lock_holder",
     "read_pid_record",
 ]
@@ -176,6 +178,36 @@ def _described(content: bytes, processes: Processes | None) -> Holder:
     return Holder(held=True, pid=record.pid if proven else None, record=record)
 
 
+def holds_claim(home: Path, pid: int, processes: Processes | None = None) -> bool:
+    """Whether a live process holds a home's claim: the held lock's record names it, its start time and this home, and the
+    kernel shows the lock file among its open files. The text alone is no proof: anybody who may write the home can forge it.
+    """
+    holder = lock_holder(home, processes)
+    record = holder.record
+    if not holder.held or holder.pid != pid or record is None or record.start_time is None:
+        return False
+    if not record.nedura_home or not same_home(home_key(record.nedura_home), home_key(home)):
+        return False
+    return _has_open(pid, home / LOCK_NAME)
+
+
+def _has_open(pid: int, path: Path) -> bool:
+    folder = f"/proc/{pid}/fd"
+    try:
+        wanted = os.stat(path)
+        names = os.listdir(folder)
+    except OSError:
+        return False
+    for name in names:
+        try:
+            info = os.stat(f"{folder}/{name}")
+        except OSError:
+            continue  # closed meanwhile
+        if (info.st_dev, info.st_ino) == (wanted.st_dev, wanted.st_ino):
+            return True
+    return False
+
+
 def read_pid_record(home: Path) -> PidRecord | None:
     """The pid file of a home; None when it is missing or useless. It is never proof of life."""
     try:
@@ -224,14 +256,17 @@ class Claim:
         data = attrs.asdict(self.record)
         handle = self._lock.fileno()
         text = f"{self.record.pid}\n{json.dumps(data, separators=(',', ':'))}\n".encode()
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, text, 0)
-        os.fsync(handle)
         try:
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, text, 0)
+            os.fsync(handle)
             write_json(self.home / PID_NAME, data, indent=None)
         except StoreError:
             self._lock.release()
             raise
+        except OSError as error:
+            self._lock.release()
+            raise StoreError(f"The claim of this home cannot be written: {error.strerror}.") from error
 
     def release(self) -> None:
         """Remove the pid file if it is still ours, then let go of the lock."""

@@ -16,7 +16,7 @@ from nedura.fleet.ledger import SpawnLedger
 from nedura.fleet.looking import look, runtime_of
 from nedura.fleet.model import Fleet, Foreign, Probe, Runtime, RuntimeKind
 from nedura.fleet.processes import Processes, ancestors, liveness
-from nedura.fleet.scope import HomeKey, Scope, home_from_environ, home_key
+from nedura.fleet.scope import HomeKey, Scope, home_key, home_of_process
 from nedura.fleet.statefile import TERMINAL_STATES, StateRecord, read_state
 from nedura.fleet.supervision import supervision_of
 from nedura.homes import profile_name
@@ -253,7 +253,9 @@ class Collector:
         Its live environment says it, else its unit's definition, else the ledger's row of this very incarnation; its own profile
         flag picks the profile under that home's root.
         """
-        named = home_from_environ(environ, self.product) or self.unit_homes.get(pid) or self._registered(pid)
+        named = (
+            home_of_process(pid, environ, self.product) or self.unit_homes.get(pid) or self._registered(pid)
+        )
         if named is None:
             return None
         if verdict.profile is None:

@@ -12,8 +12,9 @@ import attrs
 from nedura.fleet.claim import lock_holder
 from nedura.fleet.identity import Classification, classify, display_command
 from nedura.fleet.processes import Processes, system_processes
-from nedura.fleet.scope import home_from_environ
+from nedura.fleet.scope import home_of_process, homes_of
 from nedura.fleet.supervision import supervision_of
+from nedura.homes import root_home
 from nedura.product import NEDURA, Product
 from nedura.text import clean
 
@@ -112,7 +113,11 @@ def explain_pid(pid: int, *, processes: Processes | None = None, product: Produc
         return Explanation(gateway_run=None, why="Its command line may not be read.", command=f"pid {pid}")
     environ = processes.environ(pid)
     verdict = classify(argv, product=product)
-    home = home_from_environ(environ, product) if verdict.entry else (environ or {}).get(product.env("HOME"))
+    home = (
+        home_of_process(pid, environ, product) if verdict.entry else (environ or {}).get(product.env("HOME"))
+    )
+    if home and verdict.may_host:
+        home = _claimed_home(pid, Path(home), processes) or home
     supervisor = None
     if environ is not None:
         supervisor = supervision_of(
@@ -120,6 +125,12 @@ def explain_pid(pid: int, *, processes: Processes | None = None, product: Produc
         ).supervisor
     found = _from(verdict, argv, home=clean(home, 300) or None, supervisor=supervisor)
     return found if verdict.gateway_run else _by_claim(found, pid, home, processes)
+
+
+def _claimed_home(pid: int, named: Path, processes: Processes) -> str | None:
+    """The home whose claim it holds: a profile flag or a sticky profile picks one beside the home it was started with."""
+    homes = homes_of(root_home(named), named)
+    return next((str(home) for home in homes if lock_holder(home, processes).pid == pid), None)
 
 
 def _by_claim(found: Explanation, pid: int, home: str | None, processes: Processes) -> Explanation:

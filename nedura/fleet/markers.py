@@ -14,7 +14,7 @@ import attrs
 from nedura.errors import StoreError
 from nedura.records import read_json, remove, write_json
 
-__all__ = ["MARKER_LIFE", "MarkerKind", "consume_marker", "write_marker"]
+__all__ = ["MARKER_LIFE", "MarkerKind", "consume_marker", "remove_marker", "write_marker"]
 
 MarkerKind = Literal["planned-stop", "takeover"]
 MARKER_LIFE: Final = 60.0
@@ -62,6 +62,14 @@ def write_marker(home: Path, kind: MarkerKind, *, pid: int, start_time: int | No
         "written_at": now,
     }
     write_json(_path(home, kind), record, indent=None)
+
+
+def remove_marker(home: Path, kind: MarkerKind) -> None:
+    """Take a note back whose signal was never sent; one that cannot be removed expires by itself."""
+    try:
+        remove(_path(home, kind))
+    except StoreError:
+        pass
 
 
 def consume_marker(home: Path, kind: MarkerKind, *, pid: int, start_time: int | None, now: float) -> bool:

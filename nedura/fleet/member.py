@@ -29,7 +29,7 @@ import attrs
 
 from nedura.clock import iso
 from nedura.config import read_config
-from nedura.errors import RecordMissing, RefusedError, StoreError
+from nedura.errors import FleetError, RecordMissing, RefusedError, StoreError
 from nedura.fleet.claim import Claim, PidRecord
 from nedura.fleet.control_protocol import PROTOCOL
 from nedura.fleet.control_server import ControlServer
@@ -95,7 +95,7 @@ class FleetMember:
 
     def __init__(self, home: Path | None = None, options: MemberOptions | None = None) -> None:
         self.options = options or MemberOptions()
-        self.home = process_home() if home is None else home
+        self.home = Path(os.path.abspath(process_home() if home is None else home))
         self.code: CodeIdentity = running_code()
         self.exit_code = EXIT_PLANNED
         self.exit_reason = ""
@@ -111,13 +111,15 @@ class FleetMember:
             self.home, kind=f"{self.options.product.name}-gateway", processes=self.options.processes
         )
         self._claim = Claim(self.home, self._record)
+        self._taking = threading.Lock()
+        self._entered = self._left = False
         self._skew = Skew(self.code, Path(__file__))
         self._notifier = Notifier(self.options.environ)
         self._writer = StateWriter(self.home / STATE_NAME, self.status)
         self._server: ControlServer | None = None
         self._watch: LoopWatch | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._handled: list[signal.Signals] = []
+        self._handled: list[tuple[signal.Signals, Any]] = []
 
     # ---- entering and leaving -------------------------------------------------------------------------------------------------
 
@@ -128,26 +130,47 @@ class FleetMember:
             ClaimTaken: another process serves the home.
             ConfigError: the home's config cannot be read.
             StoreError: the home cannot be used.
+            FleetError: this membership was used before.
         """
+        if self._entered:
+            raise FleetError("A membership is entered once; make another FleetMember.")
+        self._entered = True
         self._loop = asyncio.get_running_loop()
         self._prepare_home()
         self._stopper.settings = self._read_settings()
         self._supervision = own_supervision(self.options)
-        if self.options.storm is not None:
-            await self._weather_storm(self.options.storm)
         self._install_signals()
         try:
-            await asyncio.to_thread(self._claim.take)
+            await asyncio.to_thread(self._take)
             self._writer.start()
             self._writer.touch()
+            if self.options.storm is not None:
+                await self._weather_storm(self.options.storm)
             self._start_server()
         except BaseException:
-            self._remove_signals()
-            self._claim.release()
+            self._abandon()
             raise
         if self.options.auto_ready:
             self.ready()
         return self
+
+    def _take(self) -> None:
+        """In a thread: a cancelled entry does not stop it, so what it took is let go of again."""
+        with self._taking:
+            if not self._left:
+                self._claim.take()
+
+    def _abandon(self) -> None:
+        """Undo an entry that failed or was cancelled."""
+        self._left = True
+        self._stopper.end()
+        if self._server is not None:
+            self._server.stop()
+        self._writer.end()
+        with self._taking:
+            self._claim.release()
+        self._stopper.disarm()
+        self._remove_signals()
 
     def ready(self) -> None:
         """Say that work can come in: state `running`, READY to the manager."""
@@ -175,8 +198,18 @@ class FleetMember:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Become invisible: terminal state, socket, pid file and lock gone."""
+        """Become invisible: terminal state, socket, pid file and lock gone, even when this is cancelled too."""
         self._stopper.end()
+        try:
+            await self._leave(kind)
+        finally:
+            self._left = True
+            self._claim.release()
+            if not self._stopper.forced:
+                self._stopper.disarm()  # interrupted work may sit in a thread that the interpreter's exit waits for
+            self._remove_signals()
+
+    async def _leave(self, kind: type[BaseException] | None) -> None:
         if kind is not None and not self._stopper.begun:
             self.exit_code = self.exit_code or EXIT_UNEXPECTED
             self.exit_reason = self.exit_reason or kind.__name__
@@ -188,11 +221,8 @@ class FleetMember:
             # after an unexpected signal the claim to run stands, so that whoever starts the machine's services starts it again
             self.state = "running" if unexpected else "stopped"
         await asyncio.to_thread(self._writer.stop)
-        if not self._stopper.forced:
+        if kind is None and not self._stopper.forced and self.state != "startup_failed" and not self._turns:
             self._touch_clean()
-        await asyncio.to_thread(self._claim.release)
-        self._stopper.disarm()
-        self._remove_signals()
 
     def _prepare_home(self) -> None:
         root = root_home(self.home, self.options.environ)
@@ -214,10 +244,16 @@ class FleetMember:
         return DrainSettings.read(read_config(self.home).get, self.options.environ, self.options.product)
 
     async def _weather_storm(self, rule: StormRule) -> None:
+        """Only a start that has the claim counts, and a stop ends the wait."""
         delay = note_start(self.home, time.time(), rule)
-        if delay:
-            logger.warning("started too often; waiting %.0f s before this start", delay)
-            await asyncio.sleep(delay)
+        if not delay:
+            return
+        logger.warning("started too often; waiting %.0f s before this start", delay)
+        try:
+            async with asyncio.timeout(delay):
+                await self._stopper.stopped.wait()
+        except TimeoutError:
+            pass  # the storm is over
 
     def _touch_clean(self) -> None:
         try:
@@ -287,6 +323,11 @@ class FleetMember:
         return len(self._turns)
 
     @property
+    def forced(self) -> bool:
+        """Whether the drain had to interrupt work; what ran in a thread may run still."""
+        return self._stopper.forced
+
+    @property
     def draining(self) -> bool:
         """Whether no new work is taken."""
         return self._turns.refusing
@@ -332,17 +373,17 @@ class FleetMember:
             (signal.SIGTERM, self._on_term),
             (signal.SIGINT, self._on_int),
         ):
+            self._handled.append((number, signal.getsignal(number)))
             self._loop.add_signal_handler(number, handler)
-            self._handled.append(number)
 
     def _remove_signals(self) -> None:
         while self._handled and self._loop is not None:
-            number = self._handled.pop()
+            number, before = self._handled.pop()
             self._loop.remove_signal_handler(number)
-            if number == signal.SIGUSR1:
-                signal.signal(
-                    number, signal.SIG_IGN
-                )  # its default would kill the process in its last instants
+            if number == signal.SIGUSR1 and before == signal.SIG_DFL:
+                before = signal.SIG_IGN  # its default would kill the process in its last instants
+            if before is not None:
+                signal.signal(number, before)
 
     def _on_usr1(self) -> None:
         self.request_restart("SIGUSR1")
@@ -374,6 +415,9 @@ class FleetMember:
 
     def _on_hanging_stop(self) -> None:
         if not self.options.watchdogs:
+            return
+        if self._left:  # the home is another's by now: nothing is written there
+            self.options.hard_exit(self.exit_code)
             return
         dump_stacks(self.home / "logs" / "gateway-shutdown-watchdog.log")
         self._last_words("shutdown_watchdog")

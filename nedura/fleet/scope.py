@@ -15,7 +15,7 @@ from nedura.fleet.model import ForeignReason
 from nedura.homes import PROFILE_NAME, profiles_root
 from nedura.product import NEDURA, Product
 
-__all__ = ["HomeKey", "Scope", "home_from_environ", "home_key", "homes_of", "same_home"]
+__all__ = ["HomeKey", "Scope", "home_from_environ", "home_key", "home_of_process", "homes_of", "same_home"]
 
 
 @attrs.frozen
@@ -58,6 +58,26 @@ def home_from_environ(environ: Mapping[str, str] | None, product: Product = NEDU
         return named
     base = environ.get("HOME", "")
     return f"{base}/{product.home_folder}" if base.startswith("/") else None
+
+
+def home_of_process(
+    pid: int, environ: Mapping[str, str] | None, product: Product = NEDURA, *, proc: str = "/proc"
+) -> str | None:
+    """`home_from_environ` of a live process; a relative path counts from the folder that this process is in.
+
+    Args:
+        pid: the process.
+        environ: the environment it was started with.
+        product: names.
+        proc: the process file system.
+    """
+    named = home_from_environ(environ, product)
+    if named is None or named.startswith("~") or os.path.isabs(named):
+        return named
+    try:
+        return os.path.join(os.readlink(f"{proc}/{pid}/cwd"), named)
+    except OSError:
+        return None  # a relative path alone names no folder
 
 
 def homes_of(root: Path, *extra: Path) -> tuple[Path, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -189,6 +190,12 @@ class StateWriter:
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
+    def end(self) -> None:
+        """End the thread without another wait; nothing happens when it was never started."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+
     def _run(self) -> None:
         while True:
             with self._wake:
@@ -203,11 +210,19 @@ class StateWriter:
 
     def _write(self) -> None:
         try:
-            write_json(self.path, self._stamp(), indent=None)
-        except StoreError as error:
-            if error.message != self._failed:
-                logger.warning("%s", error.message)
-            self._failed = error.message
+            self._write_stamp()
+        except Exception as error:  # border of the thread: one bad value must not end the writing for good
+            reason = error.message if isinstance(error, StoreError) else repr(error)
+            if reason != self._failed:
+                logger.warning("%s", reason)
+            self._failed = reason
         else:
             self._failed = ""
             self.writes += 1
+
+    def _write_stamp(self) -> None:
+        stamp = self._stamp()
+        try:
+            write_json(self.path, stamp, indent=None)
+        except (TypeError, ValueError):  # a host's value that is no JSON: the rest of the record still counts
+            write_json(self.path, json.loads(json.dumps(stamp, default=str, skipkeys=True)), indent=None)

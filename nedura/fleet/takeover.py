@@ -10,12 +10,12 @@ from typing import Final
 
 import attrs
 
-from nedura.errors import FleetError
-from nedura.fleet.claim import Holder, lock_holder
+from nedura.errors import FleetError, StoreError
+from nedura.fleet.claim import Holder, holds_claim, lock_holder
 from nedura.fleet.identity import classify
-from nedura.fleet.markers import MarkerKind, write_marker
+from nedura.fleet.markers import MarkerKind, remove_marker, write_marker
 from nedura.fleet.processes import Processes, system_processes
-from nedura.fleet.scope import home_from_environ, home_key, same_home
+from nedura.fleet.scope import home_key, home_of_process, same_home
 from nedura.fleet.signals import send_signal, wait_gone
 from nedura.product import NEDURA, Product
 
@@ -43,12 +43,13 @@ def doubts(pid: int, home: Path, processes: Processes, product: Product = NEDURA
     if environ is None or argv is None:
         return "its command line or environment cannot be read"
     verdict = classify(argv, product=product)
-    named = home_from_environ(environ, product)
+    named = home_of_process(pid, environ, product)
     if verdict.may_host and verdict.profile is not None:
         return ""  # the profile flag outranks the environment it was started with
-    if named is None or not same_home(home_key(named), home_key(home)):
-        return "it runs on another home"
-    return ""
+    if named is not None and same_home(home_key(named), home_key(home)):
+        return ""
+    # a sticky profile is chosen after the start: then only the lock that it really holds names its home
+    return "" if holds_claim(home, pid, processes) else "it runs on another home"
 
 
 async def stop_member(
@@ -78,8 +79,10 @@ async def stop_member(
     if holder.pid is None or holder.record is None or holder.record.start_time is None:
         raise FleetError("A gateway holds this home, but which process it is cannot be told.")
     pid, start = holder.pid, holder.record.start_time
-    write_marker(home, notice, pid=pid, start_time=start, now=time.time())
-    for number, seconds in ((signal.SIGTERM, limits.term_s), (signal.SIGKILL, limits.kill_s)):
+    if reason := doubts(pid, home, processes, product):
+        raise FleetError(f"Process {pid} was not signalled: {reason}.")
+    gentle = _announce(home, notice, pid, start)
+    for number, seconds in ((gentle, limits.term_s), (signal.SIGKILL, limits.kill_s)):
         sent = send_signal(
             pid,
             number,
@@ -88,10 +91,20 @@ async def stop_member(
             processes=processes,
         )
         if sent.outcome == "refused":
+            remove_marker(home, notice)
             raise FleetError(f"Process {pid} was not signalled: {sent.reason}.")
         if await asyncio.to_thread(wait_gone, pid, start, seconds):
             return True
     raise FleetError(f"Process {pid} does not end; two gateways never share a home.")
+
+
+def _announce(home: Path, notice: MarkerKind, pid: int, start: int) -> signal.Signals:
+    """Leave the note that makes SIGTERM a planned stop; where it cannot be written, SIGINT says the same by itself."""
+    try:
+        write_marker(home, notice, pid=pid, start_time=start, now=time.time())
+    except StoreError:
+        return signal.SIGINT
+    return signal.SIGTERM
 
 
 async def take_over(home: Path, *, limits: StopLimits = _LIMITS) -> Holder | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +117,19 @@ async def _serve(home: Path, options: GatewayOptions, adapters: Sequence[Adapter
             await rooms.stop()
             if worker is not None:
                 await worker.stop()
+    if member.forced:
+        _end_now(member)
     return member.exit_code
+
+
+def _end_now(member: FleetMember) -> None:
+    """After a forced drain: a turn that sits in a thread would keep the interpreter, and the exit code, for ever."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            with suppress(OSError, ValueError):
+                stream.flush()
+    member.options.hard_exit(member.exit_code)
 
 
 async def _when_taken(home: Path, options: GatewayOptions) -> int:

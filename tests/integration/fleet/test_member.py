@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import socket
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import attrs
 import pytest
 
-from nedura.errors import RecordMissing, RefusedError, UnsafePath
+from nedura.errors import FleetError, RecordMissing, RefusedError, StoreError, UnsafePath
 from nedura.fleet import (
     ClaimTaken,
     Draining,
@@ -25,10 +26,10 @@ from nedura.fleet import (
     look,
     write_marker,
 )
-from nedura.fleet.claim import read_pid_record
+from nedura.fleet.claim import Claim, PidRecord, read_pid_record
 from nedura.fleet.statefile import StateWriter, read_state
 from nedura.fleet.watchdog import LoopWatch, ShutdownWatch
-from tests.kits.fleet import wait_async
+from tests.kits.fleet import wait_async, wait_for
 
 FAST = DrainSettings(after_turn_s=5, drain_s=0, cron_s=0, grace_s=1)
 
@@ -412,3 +413,92 @@ def test_an_unchanged_state_is_stamped_again(tmp_path: Path) -> None:
     time.sleep(0.6)
     writer.stop()
     assert len(moments) >= 3
+
+
+async def test_a_cancelled_entry_leaves_no_claim(home: Path) -> None:
+    for pause in (0.0, 0.001, 0.005):
+        entry = asyncio.create_task(FleetMember(home, options()).__aenter__())
+        await asyncio.sleep(pause)
+        if entry.done():
+            await entry.result().__aexit__(None, None, None)
+            continue
+        entry.cancel()
+        await asyncio.gather(entry, return_exceptions=True)
+        await asyncio.sleep(0.1)
+        assert lock_holder(home).held is False
+
+
+async def test_an_exit_that_is_cancelled_twice_lets_go_of_the_claim(home: Path) -> None:
+    member = await FleetMember(home, options()).__aenter__()
+    leaving = asyncio.create_task(member.__aexit__(None, None, None))
+    await asyncio.sleep(0)
+    for _ in range(2):
+        leaving.cancel()
+        await asyncio.sleep(0)
+    await asyncio.gather(leaving, return_exceptions=True)
+    assert lock_holder(home).held is False
+
+
+def test_a_full_disk_is_a_named_error_and_leaves_no_lock(home: Path) -> None:
+    record = PidRecord.of_this_process(home)
+    claim = Claim(home, record)
+    (home / "gateway.pid").mkdir()  # the second of the two writes
+    with pytest.raises(StoreError):
+        claim.take()
+    assert not claim.held
+    assert lock_holder(home).held is False
+
+
+async def test_a_membership_is_used_once(home: Path) -> None:
+    async with FleetMember(home, options()) as member:
+        pass
+    with pytest.raises(FleetError, match="once"):
+        await member.__aenter__()
+
+
+async def test_the_hosts_signal_handlers_come_back(home: Path) -> None:
+    def mine(number: int, frame: object) -> None: ...
+
+    before = signal.signal(signal.SIGTERM, mine)
+    try:
+        async with FleetMember(home, options()):
+            assert signal.getsignal(signal.SIGTERM) is not mine
+        assert signal.getsignal(signal.SIGTERM) is mine
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+async def test_a_body_that_fails_is_no_clean_end(home: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with FleetMember(home, options()):
+            raise ZeroDivisionError
+    assert not (home / ".clean_shutdown").exists()
+
+
+async def test_a_forced_drain_keeps_the_leash(home: Path) -> None:
+    """Work in a thread outlives it, and then nobody but the leash ends the process, with the code that was asked for."""
+    codes: list[int] = []
+    settings = DrainSettings(after_turn_s=0, drain_s=0, cron_s=0, grace_s=0.1, watchdog_s=0.3)
+    made = options(settings=settings, watchdogs=True, hard_exit=codes.append)
+    async with FleetMember(home, made) as member, member.turn("stuck"):
+        member.request_restart()
+        try:
+            await asyncio.wait_for(member.wait_stopped(), 5)
+        except asyncio.CancelledError:
+            asyncio.current_task().uncancel()  # type: ignore[union-attr]
+            await member.wait_stopped()
+    assert member.forced
+    await wait_async(lambda: codes, 5)
+    assert codes == [75]
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}, Path("/x")])
+def test_a_value_that_is_no_json_does_not_end_the_writer(tmp_path: Path, value: object) -> None:
+    record: dict[str, Any] = {"n": 1, "platforms": {"x": value}}
+    writer = StateWriter(tmp_path / "s.json", lambda: record)
+    writer.start()
+    writer.touch()
+    wait_for(lambda: (tmp_path / "s.json").exists(), 5)
+    record["n"] = 2
+    assert writer.stop()
+    assert json.loads((tmp_path / "s.json").read_text())["n"] == 2
