@@ -15,7 +15,7 @@ import platform
 import ssl
 import time
 import zlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
@@ -24,6 +24,7 @@ import attrs
 import httpx
 
 from nedura._version import __version__
+from nedura.codes import OTHER, server_code
 from nedura.errors import ConfigError, PortalError, Unreachable, UntrustedServer
 from nedura.proxies import matches_host, proxies_from
 from nedura.retry import parse_retry_after
@@ -46,6 +47,9 @@ MAX_BODY: Final = 1024 * 1024
 
 TEXT_KEPT: Final = 200
 """How much of a foreign answer may end up in a message, in characters, cleaned."""
+
+_TELLING: Final = 12
+"""From so many characters on, a piece of a secret counts as the secret."""
 
 DEFAULT_DEADLINE: Final = 15.0
 """Seconds for one request (facts/signin.md 1)."""
@@ -91,15 +95,40 @@ class Answer:
 
     @property
     def error(self) -> str:
-        """The answer's own error code, cleaned; empty when it has none."""
-        code = self.fields.get("error")
-        return clean(code, 80) if isinstance(code, str) else ""
+        """The answer's own error code when it has the form of one, `other` when not; empty when it has none."""
+        return server_code(self.fields.get("error"))
 
 
 def user_agent(product: str = "nedura", surface: str = "") -> str:
     """Product, version, surface, platform and machine (facts/signin.md 1.7)."""
     inside = "; ".join(part for part in (surface, platform.system().lower(), platform.machine()) if part)
     return f"{product}/{__version__} ({inside})"
+
+
+def _secrets_of(*values: object) -> Iterator[str]:
+    """Every secret that a request carries."""
+    for value in values:
+        if isinstance(value, Secret):
+            yield value.reveal()
+        elif isinstance(value, Mapping):
+            yield from _secrets_of(*value.values())
+        elif isinstance(value, list | tuple):
+            yield from _secrets_of(*value)
+
+
+def _without_echo(answer: Answer, secrets: Iterable[str]) -> Answer:
+    """The answer with no secret of its own request in what is logged or told: its error code and its text."""
+    sent = [secret for secret in secrets if secret]
+    code = answer.fields.get("error")
+    if isinstance(code, str) and any(_echoes(code, secret) for secret in sent):
+        answer = attrs.evolve(answer, body={**answer.fields, "error": OTHER})
+    if any(secret[:_TELLING] in answer.text for secret in sent):
+        answer = attrs.evolve(answer, text="")
+    return answer
+
+
+def _echoes(code: str, secret: str) -> bool:
+    return code == secret or (len(code) >= _TELLING and code in secret) or secret[:_TELLING] in code
 
 
 def _reveal(value: SecretText) -> str:
@@ -191,13 +220,14 @@ class Client:
             ConfigError: the URL may not be used.
         """
         request = self._build(method, url, headers, form, json, bearer)
+        sent = tuple(_secrets_of(headers, form, json, bearer))
         budget = self._timeout if deadline_s is None else deadline_s
         start, departure = time.monotonic(), _Departure()
         request.extensions["trace"] = departure.trace
         log.debug("> %s %s fields=%s", method, _place(url), sorted(form or json or ()))
         try:
             async with asyncio.timeout(budget):
-                answer = await self._exchange(request, max_bytes)
+                answer = _without_echo(await self._exchange(request, max_bytes), sent)
         except TimeoutError as error:
             lost = self._lost(url, f"no answer within {budget:g} s", start)
             raise departure.stamp(lost, error) from error
@@ -229,13 +259,13 @@ class Client:
         if bearer is not None:
             sent["authorization"] = f"Bearer {bearer.reveal()}"
         content: bytes | None = None
-        if form is not None:
-            sent["content-type"] = "application/x-www-form-urlencoded"
-            content = urlencode({k: _reveal(v) for k, v in form.items() if _reveal(v)}).encode()
-        elif json is not None:
-            sent["content-type"] = "application/json"
-            content = _json.dumps(_revealed(json)).encode()
         try:
+            if form is not None:
+                sent["content-type"] = "application/x-www-form-urlencoded"
+                content = urlencode({k: _reveal(v) for k, v in form.items() if _reveal(v)}).encode()
+            elif json is not None:
+                sent["content-type"] = "application/json"
+                content = _json.dumps(_revealed(json)).encode()
             return self._session.build_request(method, url, headers=sent, content=content)
         except (httpx.InvalidURL, ValueError, UnicodeError) as error:  # e.g. a header value with a line end
             raise ConfigError("The request could not be built from these values.") from error
@@ -243,7 +273,7 @@ class Client:
     async def _exchange(self, request: httpx.Request, max_bytes: int) -> Answer:
         response = await self._session.send(request, stream=True)
         try:
-            data = await _read(response, max_bytes)
+            data = await _read_or_status(response, max_bytes)
         finally:
             await response.aclose()
         return Answer(
@@ -297,14 +327,15 @@ class Client:
             if response.is_success:
                 yield self._lines(url, response, max_line, start)
             else:
-                yield await self._refusal(url, response, budget, start)
+                refused = await self._refusal(url, response, budget, start)
+                yield _without_echo(refused, _secrets_of(headers, json, bearer))
         finally:
             await response.aclose()
 
     async def _refusal(self, url: str, response: httpx.Response, budget: float, start: float) -> Answer:
         try:
             async with asyncio.timeout(budget):
-                data = await _read(response, MAX_BODY)
+                data = await _read_or_status(response, MAX_BODY)
         except TimeoutError as error:
             raise self._lost(url, "the answer did not end", start) from error
         except (httpx.HTTPError, OSError) as error:
@@ -393,6 +424,16 @@ def _certificate_problem(error: BaseException | None) -> str | None:
     return None
 
 
+async def _read_or_status(response: httpx.Response, limit: int) -> bytes:
+    """`_read`; a refusal says enough by status and headers, so a body of it that cannot be used counts as none."""
+    try:
+        return await _read(response, limit)
+    except PortalError:
+        if response.status_code < 400:
+            raise
+        return b""
+
+
 async def _read(response: httpx.Response, limit: int) -> bytes:
     """The decoded body, at most `limit` bytes; compressed answers are inflated step by step, never past the limit."""
     encoding = response.headers.get("content-encoding", "").strip().lower()
@@ -442,6 +483,9 @@ class _Router(httpx.AsyncBaseTransport):
         proxy = self._proxy(request.url)
         if proxy not in self._open:
             try:
+                _ = urlsplit(
+                    proxy
+                ).port  # raises for one that cannot be; the connection itself would not say it plainly
                 self._open[proxy] = httpx.AsyncHTTPTransport(
                     verify=self._context, proxy=proxy or None, limits=self._limits, trust_env=False
                 )

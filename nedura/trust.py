@@ -188,9 +188,11 @@ def resolve_trust(
     Raises:
         ConfigError: as `decide_trust`.
     """
+    named = (ca_bundle or "").strip()
     return decide_trust(
         insecure=insecure,
-        ca_bundle=ca_bundle,
+        # what is stored must mean the same file from every working folder
+        ca_bundle=os.path.abspath(os.path.expanduser(named)) if named else None,
         stored=stored,
         environ=os.environ if environ is None else environ,
         is_file=os.path.isfile,

@@ -15,7 +15,7 @@ from nedura.product import Product
 from nedura.text import clean
 from nedura.urls import origin_of
 
-__all__ = ["inference_of", "operator_portal", "portal_of", "same_portal"]
+__all__ = ["inference_of", "operator_portal", "portal_of", "same_portal", "stored_tls"]
 
 _OLD_PORTAL_HOST: Final = "api.nousresearch.com"
 _LOCAL_HOSTS: Final = ("localhost", "127.0.0.1")
@@ -53,6 +53,13 @@ def same_portal(first: str, second: str) -> bool:
     """Whether two addresses have the same origin."""
     origin = origin_of(first)
     return origin is not None and origin == origin_of(second)
+
+
+def stored_tls(entry: Mapping[str, Any], target: str, product: Product) -> Mapping[str, Any]:
+    """The trust choices of an entry as far as they hold for `target`: they were made for its portal and go nowhere else."""
+    tls = entry.get("tls")
+    portal = str(entry.get("portal_base_url") or product.portal_url)
+    return tls if isinstance(tls, Mapping) and same_portal(portal, target) else {}
 
 
 def inference_of(named: object, product: Product, environ: Mapping[str, str]) -> str:

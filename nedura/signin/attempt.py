@@ -12,11 +12,11 @@ from typing import Any, Final, Protocol, TypeVar
 import attrs
 
 from nedura.clock import Clock, iso
-from nedura.errors import NeduraError, PortalError
+from nedura.errors import ConfigError, PortalError
 from nedura.homes import current_home
 from nedura.product import Product
 from nedura.signin.accounts import AccountStore
-from nedura.signin.addresses import same_portal
+from nedura.signin.addresses import inference_of, same_portal
 from nedura.signin.auth_state import AuthState, Saved
 from nedura.signin.device import Ask, DeviceCode, Ended, Granted, Lost, Outcome, Reply, Wait, Woke, poll
 from nedura.signin.failures import failure_of, state_of_end
@@ -25,7 +25,7 @@ from nedura.signin.identity import Kind, account_entry
 from nedura.signin.portal import PortalClient, as_reply, choose_inference, choose_portal
 from nedura.signin.refresh import ClientFactory
 from nedura.signin.saving import SAVE_SECONDS, SLICE, Saving
-from nedura.signin.settle import Settled, settle_after_upgrade
+from nedura.signin.settle import Settled, needs_settling, settle_after_upgrade
 from nedura.signin.states import (
     AlreadySignedIn,
     Cancelled,
@@ -35,8 +35,8 @@ from nedura.signin.states import (
     Waiting,
 )
 from nedura.signin.store_files import check_owner
-from nedura.signin.tokens import INVOKE_SCOPE, email_of, is_usable, scopes_of, subject_of
-from nedura.text import Secret
+from nedura.signin.tokens import INVOKE_SCOPE, email_of, is_plain, is_usable, scopes_of, subject_of
+from nedura.text import Secret, clean
 from nedura.trust import Trust, resolve_trust
 
 __all__ = ["Attempt", "LoginOptions", "Parts"]
@@ -45,8 +45,12 @@ LAZY_SLICE: Final = 1.0
 SUSPENDED_BY: Final = 5.0
 """How far the wall clock must run ahead of the monotonic one to mean that the machine slept."""
 
+ANSWER_GRACE: Final = 2.0
+"""Seconds past the end of a code for which an answer to its last poll is still waited."""
+
 DRAIN_SECONDS: Final = 20.0
 SETTLE_SECONDS: Final = 30.0
+LATE_SECONDS: Final = 10.0
 
 log = logging.getLogger("nedura.signin")
 
@@ -160,12 +164,14 @@ class Attempt:
     _code: DeviceCode | None = None
     _steps: Generator[Wait | Ask, Woke | Reply | Lost, Outcome] | None = None
     _step: Wait | Ask | None = None
+    _end: float = 0.0
     _wall_end: float = 0.0
     _wall_lead: float = 0.0
     _overslept: bool = False
     _trouble: bool = False
     _granted: Mapping[str, Any] | None = attrs.field(default=None, repr=False)
     _saved: Saved | None = None
+    _unsure: bool = False
 
     async def advance(self) -> SignInState:
         """Work until the next state. Never raises but for the end of the task; a cancel always wins."""
@@ -180,7 +186,7 @@ class Attempt:
 
     async def give_back(self) -> None:
         """Return a grant that nobody will use, best effort (decision 8). Runs after the terminal state was seen."""
-        if self._granted is None or self._saved is not None:
+        if self._granted is None or self._saved is not None or self._unsure:
             return
         try:
             async with asyncio.timeout(5), self._client() as portal:
@@ -189,7 +195,7 @@ class Attempt:
                     if isinstance(token, str) and token:
                         await portal.revoke(Secret(token))
                         break
-        except (NeduraError, TimeoutError) as error:
+        except Exception as error:  # the border behind the terminal state: nothing may follow that one
             log.info("an unused grant could not be given back: %s", type(error).__name__)
 
     # Steps, each ending in one state.
@@ -199,10 +205,13 @@ class Attempt:
         state = self._look()
         now = self.clock.time()
         if state.kind(now) is Kind.ACCOUNT and not self.options.replace:
+            await self._settle_late(state.entry or {})
             return AlreadySignedIn(email=state.email)
         check_owner(self._place)
         options = self.options
         self._stored = state.entry
+        if options.inference_url and not inference_of(options.inference_url, self.product, self.environ):
+            raise ConfigError(f"{clean(options.inference_url, 100)} may not be used as the model address.")
         self._portal, warning = choose_portal(options.portal_url, state.entry, self.product, self.environ)
         if warning:
             log.warning("%s", warning)
@@ -219,6 +228,7 @@ class Attempt:
         started = self.clock.monotonic()
         self._steps = poll(code, started)
         self._step = next(self._steps)
+        self._end = started + code.expires_in
         self._wall_end = self.clock.time() + code.expires_in
         self._wall_lead = self.clock.time() - started
         self._next = self._wait_begins
@@ -260,15 +270,13 @@ class Attempt:
             "clock": self.clock,
             "client_factory": self.client_factory,
         }
-        async with asyncio.timeout(SETTLE_SECONDS):
-            settled = await self.parts.settle(self._place, entry, **common)
-        lines: tuple[str, ...] = ()
-        status: Mapping[str, Any] | None = None
         try:
-            results = await self.parts.drain(self._place, budget_s=DRAIN_SECONDS, **common)
-            lines, status = handoff_lines(self._place, results), wire_status(self._place)
-        except Exception as error:  # a hand-off never changes a sign-in's outcome (decision 13)
-            log.warning("hand-off after the sign-in: %s", type(error).__name__)
+            async with asyncio.timeout(SETTLE_SECONDS):
+                settled = await self.parts.settle(self._place, entry, **common)
+        except Exception:
+            await self._drained(common)  # connected apps move whatever the config says
+            raise
+        lines, status = await self._drained(common)
         return Completed(
             email=email_of(entry.get("access_token")),
             model=settled.model,
@@ -277,6 +285,32 @@ class Attempt:
             handoff_status=status,
             shared=not saved.shared_problem,
         )
+
+    async def _settle_late(self, entry: Mapping[str, Any]) -> None:
+        """Finish an earlier sign-in that was killed between its save and its settle."""
+        if not needs_settling(self._place, self.product, self.environ):
+            return
+        try:
+            async with asyncio.timeout(LATE_SECONDS):
+                await self.parts.settle(
+                    self._place,
+                    entry,
+                    product=self.product,
+                    environ=self.environ,
+                    clock=self.clock,
+                    client_factory=self.client_factory,
+                )
+        except Exception as error:  # the account is there: this never changes the answer
+            log.warning("config not settled: %s", type(error).__name__)
+
+    async def _drained(self, common: Mapping[str, Any]) -> tuple[tuple[str, ...], Mapping[str, Any] | None]:
+        """Move connected apps; lines and fields of what became of them."""
+        try:
+            results = await self.parts.drain(self._place, budget_s=DRAIN_SECONDS, **common)
+            return handoff_lines(self._place, results), wire_status(self._place)
+        except Exception as error:  # a hand-off never changes a sign-in's outcome (decision 13)
+            log.warning("hand-off after the sign-in: %s", type(error).__name__)
+            return (), None
 
     # Work inside the steps.
 
@@ -336,12 +370,8 @@ class Attempt:
 
     async def _ask(self, portal: PortalClient) -> Reply | Lost:
         assert self._code is not None
-        try:
-            answer = await portal.poll(self._code.device_code, self.timeout)
-        except PortalError as error:
-            if error.error == "too_large" and error.status >= 500:
-                return Reply(now=self.clock.monotonic(), status=error.status)
-            raise
+        left = self._end - self.clock.monotonic()
+        answer = await portal.poll(self._code.device_code, min(self.timeout, max(2.0, left + ANSWER_GRACE)))
         if answer is not None and answer.ok and answer.fields.get("access_token"):
             self._granted = answer.fields  # from here on it is ours to keep or to give back
         return as_reply(answer, self.clock.monotonic())
@@ -395,7 +425,7 @@ class Attempt:
             async with self._client() as portal:
                 answer = await portal.refresh(Secret(refresh))
             token = answer.fields.get("access_token")
-            return {**fields, **answer.fields} if answer.ok and isinstance(token, str) and token else fields
+            return {**fields, **answer.fields} if answer.ok and is_plain(token) else fields
 
         return await self._watched(redeem())
 
@@ -412,7 +442,10 @@ class Attempt:
             priority=self.options.priority,
             seconds=self.parts.save_seconds,
         )
-        saved = await saving.run(self.persist_guard() if self.persist_guard is not None else None)
+        try:
+            saved = await saving.run(self.persist_guard() if self.persist_guard is not None else None)
+        finally:  # what is on disk counts, whatever a guard or scope raised after it
+            self._saved, self._unsure = saving.saved, saving.unsure
         if saved is None:
             raise _Stopped
         return saved

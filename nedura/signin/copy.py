@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Final
 
 from nedura.text import clean
@@ -10,7 +11,9 @@ from nedura.text import clean
 __all__ = ["BANNED", "chat_safe", "shown_email", "shown_model"]
 
 BANNED: Final = re.compile(r"(?i)guest|anonymous|claim")
-_LINKISH: Final = re.compile(r"(?i)[a-z][a-z0-9+.-]*://|\bwww\.|\]\(|javascript:|<[a-z/!]")
+_LINKISH: Final = re.compile(
+    r"(?i)[a-z][a-z0-9+.-]*://|(?:^|[^A-Za-z0-9:])//\w|\b(?:mailto|tel|data|file):\S|`|\bwww\.|\]\(|javascript:|<[a-z/!]"
+)
 _COMMANDS: Final = re.compile(
     r"(?i)\b(?:nedura|hermes)\s+[a-z-]|(?:^|\s)--?[a-z]|traceback|(?:error|exception)\b *[:(]"
 )
@@ -23,7 +26,8 @@ _EMAIL: Final = re.compile(
 def chat_safe(text: object, limit: int = 300) -> str:
     """One line that any chat may show; empty when it holds an address, a command or a banned word."""
     line = clean(text, limit)
-    return "" if BANNED.search(line) or _LINKISH.search(line) or _COMMANDS.search(line) else line
+    read = unicodedata.normalize("NFKC", line)  # as a reader sees it: full-width letters are letters
+    return "" if BANNED.search(read) or _LINKISH.search(read) or _COMMANDS.search(read) else line
 
 
 def shown_model(model: str) -> str:

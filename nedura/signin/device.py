@@ -6,7 +6,6 @@ only sleeps and sends. Times are monotonic seconds that the driver names; this m
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Generator, Mapping
 from enum import Enum
@@ -15,8 +14,10 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
+from nedura.codes import server_code
 from nedura.errors import PortalError
-from nedura.text import Secret, clean
+from nedura.signin.tokens import finite, is_plain
+from nedura.text import Secret
 from nedura.urls import MAX_URL, Origin, origin_of
 
 __all__ = [
@@ -74,13 +75,8 @@ class DeviceCode:
 
 
 def _number(value: object, default: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return default
-    try:
-        number = float(value)
-    except OverflowError:
-        return default
-    return number if math.isfinite(number) else default
+    number = finite(value)
+    return default if number is None else number
 
 
 def _malformed(what: str) -> PortalError:
@@ -298,7 +294,9 @@ def judge(reply: Reply | Lost) -> Verdict:
         token = (fields or {}).get("access_token")
         if token is None:
             return Verdict.SENSELESS
-        return Verdict.GRANTED if isinstance(token, str) and token else Verdict.MALFORMED
+        refresh = (fields or {}).get("refresh_token")
+        usable = is_plain(token) and (refresh in (None, "") or is_plain(refresh))
+        return Verdict.GRANTED if usable else Verdict.MALFORMED
     return Verdict.MALFORMED
 
 
@@ -404,4 +402,4 @@ def _reason(reply: Reply | Lost, verdict: Verdict) -> str:
         return "access_denied"
     if verdict is Verdict.MALFORMED or not isinstance(reply, Reply) or reply.fields is None:
         return "malformed"
-    return clean(reply.fields.get("error"), 60)
+    return server_code(reply.fields.get("error"))

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
+from nedura.codes import server_code
 from nedura.errors import NeduraError, PortalError, Unreachable, UntrustedServer
 from nedura.signin.device import Ended
 from nedura.signin.states import Failed, TimedOut
 from nedura.text import clean, redact, spoken_wait
 
 __all__ = ["failure_of", "state_of_end"]
+
+LONGEST_WAIT: Final = 86400.0
+"""Longest wait that is told to a person, whatever a server asks for."""
 
 log = logging.getLogger("nedura.signin")
 
@@ -44,7 +49,8 @@ def failure_of(error: Exception, *, saved: bool = False) -> Failed:
         case Unreachable():
             return Failed(reason="anon_unreachable", detail=detail)
         case PortalError():
-            return Failed(reason=_portal_reason(error), detail=detail, retry_after=error.retry_after)
+            asked = None if error.retry_after is None else min(error.retry_after, LONGEST_WAIT)
+            return Failed(reason=_portal_reason(error), detail=detail, retry_after=asked)
         case _:
             return Failed(detail=detail)
 
@@ -76,10 +82,11 @@ def state_of_end(end: Ended, *, lifetime: float, command: str) -> Failed | Timed
         command: what a person runs to start again.
     """
     if end.reason != "timed_out":
-        log.warning("sign-in ended: %s (HTTP %d)", clean(end.reason, 60), end.status)
+        said = server_code(end.reason)
+        log.warning("sign-in ended: %s (HTTP %d)", said, end.status)
         return Failed(
             reason=end.reason if end.reason in _NAMED else "",
-            detail=f"The service answered {end.reason} (HTTP {end.status}).",
+            detail=f"The service answered {said} (HTTP {end.status}).",
         )
     if not end.answered:
         return TimedOut(

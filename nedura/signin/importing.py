@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,13 +12,15 @@ from typing import Any
 import attrs
 
 from nedura.clock import Clock, SystemClock
-from nedura.errors import NeduraError
+from nedura.errors import NeduraError, StoreError
 from nedura.http import open_client
 from nedura.product import NEDURA, Product
 from nedura.signin.accounts import AccountStore
-from nedura.signin.authfile import PROVIDER
+from nedura.signin.authfile import PROVIDER, entry_of
 from nedura.signin.failures import failure_of
 from nedura.signin.handoff import drain, handoff_lines, wire_status
+from nedura.signin.handoff_record import HandoffStore
+from nedura.signin.handoff_rules import Record
 from nedura.signin.identity import Entry, Kind, is_guest, kind_of
 from nedura.signin.refresh import ClientFactory, Outcome, refresh_account
 from nedura.signin.settle import settle_after_upgrade
@@ -25,6 +28,8 @@ from nedura.signin.states import Completed, Failed
 from nedura.signin.tokens import email_of
 
 __all__ = ["ImportOffer", "import_shared", "offer_shared"]
+
+log = logging.getLogger("nedura.signin")
 
 
 @attrs.frozen(kw_only=True)
@@ -98,10 +103,15 @@ async def import_shared(
     }  # fmt: skip
     store = AccountStore(home, environ=environ, product=product)
     try:
-        before = await asyncio.to_thread(_take, store, clock.time())
-        result = await refresh_account(store, force=True, **common)
-        if result.outcome not in (Outcome.ROTATED, Outcome.ADOPTED) or result.entry is None:
-            await asyncio.to_thread(_put_back, store, before, clock.time())
+        taken = await asyncio.to_thread(_take, store, clock.time())
+        proved = False
+        try:
+            result = await refresh_account(store, force=True, **common)
+            proved = result.outcome in (Outcome.ROTATED, Outcome.ADOPTED) and result.entry is not None
+        finally:
+            if not proved:
+                await asyncio.to_thread(_put_back, store, taken, clock.time())
+        if not proved or result.entry is None:
             return Failed(
                 reason="not_usable",
                 detail=result.detail or "The other profile's session could not be renewed.",
@@ -122,25 +132,81 @@ async def import_shared(
     )
 
 
-def _take(store: AccountStore, now: float) -> Entry | None:
+@attrs.frozen(kw_only=True)
+class _Taken:
+    """What an import changed, for taking it back.
+
+    Attributes:
+        entry: the identity that was taken over.
+        before: the profile's auth.json as it was.
+        records, noted: hand-off records before and after.
+    """
+
+    entry: Entry = attrs.field(repr=False)
+    before: Mapping[str, Any] = attrs.field(repr=False)
+    records: tuple[Record, ...]
+    noted: tuple[Record, ...]
+
+
+def _records(store: AccountStore) -> tuple[Record, ...]:
+    try:
+        return HandoffStore(store.home).read()
+    except StoreError:
+        return ()  # unreadable: nothing of it is taken back
+
+
+def _take(store: AccountStore, now: float) -> _Taken:
     with store.transaction() as transaction:
-        before = transaction.state.document.get("providers", {}).get(PROVIDER)
+        before, records = transaction.state.document, _records(store)
         held = transaction.state.held
         if held is None or is_guest(held):
             raise NeduraError("The other profile has signed out meanwhile.")
         transaction.adopt(held, now)
-        return before if isinstance(before, Mapping) else None
+        return _Taken(entry=held, before=before, records=records, noted=_records(store))
 
 
-def _put_back(store: AccountStore, before: Entry | None, now: float) -> None:
+def _put_back(store: AccountStore, taken: _Taken, now: float) -> None:
+    """Undo an import that was not proved, unless another sign-in or rotation has taken its place meanwhile."""
+    old = entry_of(taken.before)
+
     def change(document: dict[str, Any]) -> None:
-        providers = dict(document["providers"])
-        providers.pop(PROVIDER, None)
-        if before is not None:
-            providers[PROVIDER] = dict(before)
-        document["providers"] = providers
-        if document.get("active_provider") == PROVIDER and before is None:
-            document["active_provider"] = None
+        for name in ("providers", "credential_pool"):
+            part = dict(document.get(name, {}))
+            part.pop(PROVIDER, None)
+            if PROVIDER in taken.before.get(name, {}):
+                part[PROVIDER] = taken.before[name][PROVIDER]
+            document[name] = part
+        document["active_provider"] = taken.before.get("active_provider")
 
     with store.transaction() as transaction:
+        if not _still(entry_of(transaction.state.document), taken.entry):
+            return
         transaction.edit(change, now)
+        _withdraw(store, taken, old)
+
+
+def _still(current: Entry | None, taken: Entry) -> bool:
+    """Whether an entry is the taken one, as it was or without the tokens that a refusal took from it."""
+    names = ("access_token", "refresh_token")
+    return (
+        current is not None
+        and not is_guest(current)
+        and all(current.get(name) in (None, "", taken.get(name)) for name in names)
+    )
+
+
+def _withdraw(store: AccountStore, taken: _Taken, old: Entry | None) -> None:
+    """Take the hand-off back that the import noted, when nobody has tried it yet: its free tier is in force again."""
+    fresh = [record for record in taken.noted if record not in taken.records]
+    if not fresh or old is None or not is_guest(old):
+        return
+    earlier = {record.id: record for record in taken.records}
+
+    def decide(records: tuple[Record, ...]) -> tuple[Record, ...]:
+        kept = [earlier.get(record.id) if record in fresh else record for record in records]
+        return tuple(record for record in kept if record is not None)
+
+    try:
+        HandoffStore(store.home).change(decide)
+    except StoreError as error:
+        log.warning("the hand-off of an import could not be withdrawn: %s", error.message)

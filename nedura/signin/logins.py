@@ -12,7 +12,7 @@ from typing import ClassVar, final
 import attrs
 
 from nedura.clock import Clock, SystemClock
-from nedura.errors import NeduraError
+from nedura.errors import NeduraError, RecordCorrupt
 from nedura.http import open_client
 from nedura.product import NEDURA, Product
 from nedura.signin.accounts import AccountStore
@@ -66,9 +66,14 @@ def list_logins(
         now: unix seconds.
 
     Raises:
-        RecordUnreadable, UnsafePath: the store cannot be read.
+        RecordUnreadable, RecordCorrupt, UnsafePath: the store cannot be read.
     """
     state = AccountStore(home, environ=environ, product=product).read()
+    if state.damaged:
+        raise RecordCorrupt(
+            "auth.json is damaged.",
+            advice=f"Sign in again; the damaged file is kept: {product.command} auth upgrade",
+        )
     rows = [*_own(state, now), *_pooled(state, now), *_others(state)]
     return tuple(sorted(rows, key=lambda row: (row.provider, row.priority is None, row.priority or 0)))
 
@@ -206,7 +211,8 @@ async def _revoke(
         base = portal_of(state.entry or {}, product, environ)
         trust = resolve_trust(stored=(state.entry or {}).get("tls"), environ=environ, product=product)
         async with client_factory(trust, timeout=5.0, environ=environ) as client:
-            await PortalClient(client=client, base=base, client_id=product.client_id).revoke(Secret(token))
+            client_id = str((state.entry or {}).get("client_id") or product.client_id)
+            await PortalClient(client=client, base=base, client_id=client_id).revoke(Secret(token))
     except NeduraError as error:
         log.warning("sign-out at the portal: %s", error.message)
         return False

@@ -15,15 +15,16 @@ from typing import Any, Final, Literal
 import attrs
 
 from nedura.clock import Clock, SystemClock
-from nedura.errors import NeduraError, RecordMissing, StoreError
+from nedura.errors import ConfigError, NeduraError, RecordMissing, StoreError
 from nedura.http import open_client, resolve_trust
 from nedura.product import NEDURA, Product
 from nedura.records import make_folder, read_json, write_json
 from nedura.signin.accounts import AccountStore
+from nedura.signin.addresses import portal_of, stored_tls
 from nedura.signin.identity import Entry, is_guest
 from nedura.signin.portal import PortalClient, choose_portal
 from nedura.signin.refresh import ClientFactory
-from nedura.signin.tokens import fingerprint
+from nedura.signin.tokens import fingerprint, finite
 from nedura.text import Secret
 
 __all__ = [
@@ -206,16 +207,21 @@ class _Asker:
 
     async def learn(self, entry: Entry) -> tuple[bool, Mapping[str, Any]]:
         """Tier and picks, each from its cache or over one client."""
-        base = (
-            str(entry.get("portal_base_url") or "") or choose_portal("", None, self.product, self.environ)[0]
-        )
         token = entry.get("access_token")
         bearer = Secret(token) if isinstance(token, str) and token else None
+        base = choose_portal("", None, self.product, self.environ)[0]
+        if bearer is not None:
+            try:
+                base = portal_of(entry, self.product, self.environ)
+            except ConfigError as error:  # no issuer that may be asked: the tier stays unknown
+                log.warning("account tier: %s", error.message)
+                bearer = None
         key = fingerprint(bearer.reveal()) if bearer else ""
         free, picks = self._tier(key), self._fresh(base)
         if (free is not None or bearer is None) and picks is not None:
             return bool(free), picks
-        trust = resolve_trust(stored=entry.get("tls"), environ=self.environ, product=self.product)
+        stored = stored_tls(entry, base, self.product)
+        trust = resolve_trust(stored=stored, environ=self.environ, product=self.product)
         async with self.client_factory(trust, timeout=8.0, environ=self.environ) as client:
             portal = PortalClient(client=client, base=base, client_id=self.product.client_id)
             if free is None and bearer is not None:
@@ -270,10 +276,10 @@ class _Asker:
             return {}
         rows = document.items() if isinstance(document, Mapping) else ()
         return {
-            base: (float(row["ts"]), row["data"])
+            base: (stamp, row["data"])
             for base, row in rows
             if isinstance(row, Mapping)
-            and isinstance(row.get("ts"), int | float)
+            and (stamp := finite(row.get("ts"))) is not None
             and isinstance(row.get("data"), Mapping)
         }
 

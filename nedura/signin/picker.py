@@ -15,6 +15,7 @@ from nedura.errors import PortalError, RefusedError
 from nedura.http import open_client, resolve_trust
 from nedura.product import NEDURA, Product
 from nedura.signin.accounts import AccountStore
+from nedura.signin.addresses import stored_tls
 from nedura.signin.models import recommended_nous_default_model
 from nedura.signin.portal import choose_inference, inference_now, refusal
 from nedura.signin.refresh import ClientFactory, Outcome, refresh_account
@@ -81,7 +82,7 @@ async def list_models(
             advice="Sign in with: nedura auth upgrade" if ended else "",
         )
     base = inference_now(entry, product, environ)
-    trust = resolve_trust(stored=entry.get("tls"), environ=environ, product=product)
+    trust = resolve_trust(stored=stored_tls(entry, base, product), environ=environ, product=product)
     async with client_factory(trust, timeout=15.0, environ=environ) as client:
         answer = await client.request("GET", f"{base}/models", bearer=bearer)
     rows = answer.fields.get("data")

@@ -142,12 +142,14 @@ class PortalClient:
         """Give a token back that nobody will use (RFC 7009); the caller treats failures as "at least tried".
 
         Raises:
-            Unreachable, PortalError: it was not given back.
+            Unreachable, PortalError: it was not given back, as far as the portal says.
         """
         form: dict[str, str | Secret] = {"token": token, "client_id": self.client_id}
-        await self.client.request(
+        answer = await self.client.request(
             "POST", f"{self.base}/api/oauth/revoke", form=form, deadline_s=REVOKE_SECONDS
         )
+        if not answer.ok:
+            raise refusal(answer, "The session was not ended")
 
     async def account(self, bearer: Secret) -> Mapping[str, Any]:
         """The account of a token.

@@ -13,9 +13,9 @@ from typing import Any, Final
 import attrs
 
 from nedura.clock import iso, parse_iso
+from nedura.codes import server_code
 from nedura.signin.identity import Entry, identity_key, is_guest, obtained_at
 from nedura.signin.tokens import INVOKE_SCOPE, MIN_LIFE, expiry_of, fingerprint, scopes_of, subject_of
-from nedura.text import clean
 
 __all__ = [
     "ADOPTED_FIELDS",
@@ -176,9 +176,14 @@ def is_closed(entry: Entry | None) -> bool:
 
 
 def adopted(entry: Entry, newer: Entry) -> dict[str, Any]:
-    """The profile's login with a sibling's token set; everything else of it stays."""
+    """The profile's login with a sibling's token set; everything else of it stays, but not why an earlier one ended."""
     fields = {name: newer[name] for name in ADOPTED_FIELDS if newer.get(name) is not None}
-    return _mirrored({**entry, **fields})
+    kept = _without_end(entry)
+    return _mirrored({**kept, **({"agent_key": None} if "account_sub" in entry else {}), **fields})
+
+
+def _without_end(entry: Entry) -> dict[str, Any]:
+    return {name: value for name, value in entry.items() if name not in ("account_sub", "last_auth_error")}
 
 
 def stamped(entry: Entry, *previous: Entry | None) -> dict[str, Any]:
@@ -241,7 +246,7 @@ def read_refresh(status: int, body: object, retry_after: float | None = None) ->
         if isinstance(access, str) and access:
             return RefreshReply(meaning=Meaning.ROTATED, fields=fields)
         return RefreshReply(meaning=Meaning.LOST, code="malformed")
-    code = clean(fields.get("error"), 60) if isinstance(fields.get("error"), str) else ""
+    code = server_code(fields.get("error"))
     text = fields.get("error_description")
     # A server error proves nothing about the login, whatever its body says.
     if 400 <= status < 500 and status not in (408, 429):
@@ -266,7 +271,7 @@ def rotated(
     access = str(fields["access_token"])
     if subject_of(access) != subject_of(entry.get("access_token")):
         return None
-    result = {**entry, "access_token": access, **times}
+    result = {**_without_end(entry), "access_token": access, **times}
     for name in ("refresh_token", "token_type", "scope"):
         if isinstance(fields.get(name), str) and fields[name]:
             result[name] = fields[name]

@@ -17,6 +17,7 @@ import attrs
 from nedura.errors import RefusedError
 from nedura.product import NEDURA, Product
 from nedura.signin.accounts import AccountStore
+from nedura.signin.addresses import inference_of, stored_tls
 from nedura.signin.attempt import LoginOptions
 from nedura.signin.identity import Kind
 from nedura.signin.portal import choose_portal
@@ -48,7 +49,8 @@ def granted_scopes(
 
 def has_scope(home: Path, scope: str, *, environ: Mapping[str, str] | None = None) -> bool:
     """Whether a right was really granted."""
-    return set(scope.split()) <= granted_scopes(home, environ=environ)
+    wanted = set(scope.split())
+    return bool(wanted) and wanted <= granted_scopes(home, environ=environ)
 
 
 def _joined(*scopes: str) -> str:
@@ -76,11 +78,11 @@ def step_up_options(
     if state.kind(time.time()) is not Kind.ACCOUNT or state.entry is None:
         raise RefusedError("Nobody is signed in yet.", advice="Sign in first: nedura auth upgrade")
     stored = state.entry.get("scope")
-    tls = state.entry.get("tls")
-    tls = tls if isinstance(tls, Mapping) else {}
+    portal = choose_portal("", state.entry, product, environ)[0]
+    tls = stored_tls(state.entry, portal, product)
     return LoginOptions(
-        portal_url=choose_portal("", state.entry, product, environ)[0],
-        inference_url=str(state.entry.get("inference_base_url") or ""),
+        portal_url=portal,
+        inference_url=inference_of(state.entry.get("inference_base_url"), product, environ),
         client_id=str(state.entry.get("client_id") or ""),
         oauth_scope=_joined(stored if isinstance(stored, str) and stored else product.scope, scope),
         insecure=True if tls.get("insecure") is True else None,

@@ -22,6 +22,9 @@ SLICE: Final = 0.05
 SAVE_SECONDS: Final = 40.0
 """Longest save, locks included."""
 
+BEGUN_SECONDS: Final = 30.0
+"""Longest further wait for a write that has begun: it cannot be called off any more."""
+
 
 @attrs.define(kw_only=True)
 class Saving:
@@ -46,6 +49,11 @@ class Saving:
     priority: int | None = None
     seconds: float = SAVE_SECONDS
     _gate: Gate = attrs.field(factory=Gate)
+    saved: Saved | None = attrs.field(default=None, init=False)
+    """What the write did, known as soon as it returned, whatever guard or scope do afterwards."""
+
+    unsure: bool = attrs.field(default=False, init=False)
+    """Whether a write has begun of which nobody knows how it ended."""
 
     async def run(self, guard: Any) -> Saved | None:
         """Save; None when the guard or a cancel called it off and nothing was written.
@@ -57,9 +65,20 @@ class Saving:
             StoreError: it could not be saved, or took too long.
         """
         if guard is not None and hasattr(guard, "__aenter__"):
-            async with guard as allowed:
-                return await self._watched(lambda: self._write(nullcontext(allowed)))
-        return await self._watched(lambda: self._write(guard or nullcontext(True)))
+            task = asyncio.ensure_future(self._guarded(guard))
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            try:
+                return await self._watched(task)
+            finally:
+                if not task.done():
+                    task.cancel()
+                    await asyncio.wait({task}, timeout=1)
+        return await self._watched(in_thread(lambda: self._write(guard or nullcontext(True))))
+
+    async def _guarded(self, guard: Any) -> Saved | None:
+        """Guard and write in one task, so that a guard which does not open can be called off."""
+        async with guard as allowed:
+            return await in_thread(lambda: self._write(nullcontext(allowed)))
 
     def _write(self, guard: Any) -> Saved | None:
         """The write itself, in its own thread. The last look at a cancel is under all locks and the guard."""
@@ -69,12 +88,18 @@ class Saving:
             transaction = stack.enter_context(self.store().transaction())
             if not stack.enter_context(guard) or self.stop() or not self._gate.enter():
                 return None
-            return transaction.save_account(
-                self.entry, renewal=False, now=self.now, label=self.label, priority=self.priority
-            )
+            self.unsure = True
+            try:
+                self.saved = transaction.save_account(
+                    self.entry, renewal=False, now=self.now, label=self.label, priority=self.priority
+                )
+            except StoreError:
+                self.unsure = False  # the stores are as they were
+                raise
+            self.unsure = False
+        return self.saved
 
-    async def _watched(self, work: Callable[[], Saved | None]) -> Saved | None:
-        running = in_thread(work)
+    async def _watched(self, running: asyncio.Future[Saved | None]) -> Saved | None:
         loop = asyncio.get_running_loop()
         end = loop.time() + self.seconds
         try:
@@ -82,8 +107,8 @@ class Saving:
                 await asyncio.wait({running}, timeout=SLICE)
                 if self.stop() and self._gate.abandon():
                     return None
-                if loop.time() > end:
-                    self._gate.abandon()
+                # a write that has begun is waited for a while longer
+                if loop.time() > end and (self._gate.abandon() or loop.time() > end + BEGUN_SECONDS):
                     raise StoreError(
                         "The account could not be saved: the disk or another process does not answer."
                     )

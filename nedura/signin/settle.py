@@ -23,7 +23,15 @@ from nedura.signin.refresh import ClientFactory
 from nedura.text import clean
 from nedura.urls import origin_of
 
-__all__ = ["WELCOME_MODEL", "Move", "Settled", "decide_move", "settle_after_upgrade", "welcome_hosts"]
+__all__ = [
+    "WELCOME_MODEL",
+    "Move",
+    "Settled",
+    "decide_move",
+    "needs_settling",
+    "settle_after_upgrade",
+    "welcome_hosts",
+]
 
 WELCOME_MODEL: Final = "nous/welcome"
 
@@ -89,6 +97,9 @@ def _apply(content: MutableMapping[str, Any], move: Move, host: str, pick: str) 
     if not isinstance(section, MutableMapping):
         content["model"] = {"default": section}
         section = content["model"]
+    elif getattr(section, "merge", None) or (hasattr(section, "yaml_anchor") and section.yaml_anchor()):
+        section = {**section}  # shared with other places of the file by an anchor: those stay as they are
+        content["model"] = section
     section["base_url"] = host
     section["provider"] = "nous"
     for stale in ("api_key", "api_mode"):
@@ -98,6 +109,15 @@ def _apply(content: MutableMapping[str, Any], move: Move, host: str, pick: str) 
             section["default"] = pick
         else:
             section.pop("default", None)  # a welcome model on the account's host would be billed there
+
+
+def needs_settling(home: Path, product: Product, environ: Mapping[str, str]) -> bool:
+    """Whether a config still stands on the welcome route, as after a sign-in that was killed between its save and its end."""
+    try:
+        return decide_move(read_config(home).data, welcome_hosts(product, environ)) is not Move.NOTHING
+    except ConfigError as error:
+        log.warning("config not settled: %s", error.message)
+        return False
 
 
 Pick = Callable[[], Awaitable[str]]

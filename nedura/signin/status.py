@@ -24,6 +24,7 @@ from nedura.signin.handoff import drain, latest_record, wire_status
 from nedura.signin.handoff_copy import result_lines
 from nedura.signin.identity import Kind
 from nedura.signin.refresh import ClientFactory, Outcome, refresh_account
+from nedura.signin.settle import needs_settling, settle_after_upgrade
 from nedura.signin.tokens import expiry_of
 from nedura.text import clean
 from nedura.trust import resolve_trust
@@ -147,6 +148,9 @@ async def auth_status(
     try:
         async with asyncio.timeout(budget_s):
             checked = await _check(store, store.read(), clock, common)
+            state = store.read()
+            if state.kind(clock.time()) is Kind.ACCOUNT and needs_settling(home, product, environ):
+                await settle_after_upgrade(home, state.entry or {}, **common)
             await drain(home, **common)
     except TimeoutError:
         pass  # shown as it stands; what is under way goes on later

@@ -10,6 +10,7 @@ import attrs
 
 from nedura.homes import process_home
 from nedura.signin import (
+    AlreadySignedIn,
     Challenge,
     FreeTier,
     auth_status,
@@ -37,6 +38,9 @@ def upgrade(args: argparse.Namespace, output: Output) -> int:
         browser=not args.no_browser,
         qr=args.qr,
     )
+    if isinstance(state, AlreadySignedIn):  # a move of connected apps may still be due; at most 3 s
+        for line in asyncio.run(auth_status(home)).handoff:
+            output.line(line)
     return exit_code(state)
 
 

@@ -26,6 +26,11 @@ def model(args: argparse.Namespace, output: Output) -> int:
             return code
     try:
         chosen = _choose(args, output)
+        if chosen:
+            asyncio.run(set_default_model(process_home(), chosen))
+    except KeyboardInterrupt:
+        _keep_active(store, before.document.get("active_provider"))
+        raise
     except NeduraError as error:
         _keep_active(store, before.document.get("active_provider"))
         output.remark(f"nedura: {error.diagnostics()} The sign-in is kept; choose later with: nedura model")
@@ -36,7 +41,6 @@ def model(args: argparse.Namespace, output: Output) -> int:
     if not chosen:
         _keep_active(store, before.document.get("active_provider"))
         return 0
-    asyncio.run(set_default_model(process_home(), chosen))
     output.line(f"The default model is now {chosen}.")
     output.record({"kind": "model", "default": chosen, "changed": True})
     return 0
@@ -57,7 +61,7 @@ def _choose(args: argparse.Namespace, output: Output) -> str:
     if not answer:
         output.line("Nothing was changed; the sign-in is kept.")
         return ""
-    if answer.isdigit():
+    if answer.isascii() and answer.isdigit():
         number = int(answer)
         if not 1 <= number <= len(choice.models):
             raise RefusedError(f"There is no number {number} in the list.")

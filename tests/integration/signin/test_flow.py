@@ -146,7 +146,7 @@ async def test_a_settle_that_fails_is_failed_after_one_save(world: World) -> Non
     failed = await world.last(parts=calls.parts())
     assert isinstance(failed, Failed)
     assert failed.saved
-    assert calls.order == ["settle"]
+    assert calls.order == ["settle", "drain"]
     assert "boom" not in failed.copy
     assert world.store().read().kind(world.clock.time()) is Kind.ACCOUNT
 

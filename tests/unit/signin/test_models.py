@@ -107,7 +107,7 @@ class Asking:
         )
         self.entry = more.pop("entry", entry)
         return await recommended_nous_default_model(
-            self.home, self.entry, environ={}, clock=self.clock, caches=self.caches,
+            self.home, self.entry, environ={"NEDURA_PORTAL_BASE_URL": "https://portal.example"}, clock=self.clock, caches=self.caches,
             client_factory=lambda trust, **given: open_client(trust, transport=PortalTransport(self.portal), **given), **more,
         )  # fmt: skip
 
