@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from nedura.signin.authfile import empty_document
-from nedura.signin.identity import Entry, Kind, is_guest, kind_of
+from nedura.signin.identity import Entry, Kind, identity_key, is_guest, kind_of
 from nedura.signin.shared import held_of, newest_for
 from nedura.signin.tokens import email_of, subject_of
 
@@ -63,7 +63,8 @@ class AuthState:
     @property
     def newest(self) -> Entry | None:
         """The newest token set of this account in the shared store; None when it holds none."""
-        return newest_for(self.shared, self.subject)
+        key = identity_key(self.entry)
+        return newest_for(self.shared, key[1]) if key is not None and key[0] == "account" else None
 
     def kind(self, now: float) -> Kind:
         """What the entry in force is."""

@@ -81,7 +81,8 @@ def identity_key(entry: Entry | None) -> Key | None:
     if is_guest(entry) or (_text(entry, "anon_token") and not _text(entry, "refresh_token")):
         token = _text(entry, "anon_token")
         return ("guest", token) if token else None
-    subject = subject_of(entry.get("access_token"))
+    access = entry.get("access_token")
+    subject = subject_of(access) if access else _text(entry, "account_sub")
     return ("account", subject) if subject else None
 
 
@@ -147,8 +148,14 @@ def account_entry(
 
 
 def quarantined(entry: Entry, *, code: str, message: str, reason: str, now: float) -> dict[str, Any]:
-    """An account after a terminal answer: every token gone, the cause kept, a new sign-in required (facts/signin.md 9)."""
+    """An account after a terminal answer: every token gone, the cause kept, a new sign-in required (facts/signin.md 9).
+
+    Its `sub` stays as `account_sub`, so that a new sign-in of the same account in a sibling profile heals this one too.
+    """
     kept = {name: value for name, value in entry.items() if name not in SECRET_FIELDS}
+    key = identity_key(entry)
+    if key is not None and key[0] == "account":
+        kept["account_sub"] = key[1]
     return kept | {"last_auth_error": auth_error(code, message, reason, now)}
 
 

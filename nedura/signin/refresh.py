@@ -232,7 +232,10 @@ class _Job:
                 transaction.put_entry(entry, now)
                 return self._result(Outcome.ADOPTED, entry)
             case Need.LOST:
-                return self._lost(transaction, "an earlier refresh got no answer")
+                return self._lost(
+                    transaction,
+                    "its refresh token was used before, and what it was renewed to is not known here",
+                )
             case Need.ENDED:
                 return self._ended(transaction, "nous_auth_missing_refresh_token")
             case Need.REDEEM:

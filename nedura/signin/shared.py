@@ -151,6 +151,8 @@ def after_drop(document: Entry | None, entry: Entry, now: float) -> SharedWrite:
     token = entry.get("refresh_token")
     if document is None or (key is None and not token):
         return SharedWrite()
+    if not (token or entry.get("access_token") or entry.get("anon_token")):
+        return SharedWrite()  # a login that ended: what the store holds is a newer one
     kept = {subject: value for subject, value in renewals.items() if ("account", subject) != key}
     held_key = identity_key(held)
     same = (

@@ -57,3 +57,43 @@ async def test_a_free_tier_is_not_put_over_an_ended_account(world: World) -> Non
     assert (found.ready, found.code) == (False, "relogin_required")
     assert "sign in again" in found.copy.lower()
     assert world.store("a").read().kind(world.clock.time()) is Kind.DEAD
+
+
+def share(world: World, source: str, *others: str) -> None:
+    world.sign_in(profile=source)
+    for name in others:
+        world.home(name)
+        with world.store(name).transaction() as transaction:
+            held = transaction.state.held
+            assert held is not None
+            transaction.adopt(held, world.clock.time())
+
+
+async def test_a_new_sign_in_heals_every_profile_of_an_ended_account(world: World) -> None:
+    share(world, "a", "b", "c")
+    world.clock.advance(4000)
+    world.portal.store.families[0].revoked = "x"
+    for name in "abcabc":
+        assert (await world.refresh(name)).outcome in (Outcome.ENDED, Outcome.LOST)
+    assert world.portal.log.count("token.refresh") == 1
+    world.clock.advance(60)
+    world.sign_in(profile="b")
+    for name in "ac":
+        assert (await world.refresh(name)).outcome is Outcome.ADOPTED
+        state = world.store(name).read()
+        assert state.kind(world.clock.time()) is Kind.ACCOUNT
+        assert state.entry is not None
+        assert not {"last_auth_error", "account_sub"} & set(state.entry)
+        assert state.entry["agent_key"] == state.entry["access_token"]
+    assert world.portal.store.reuse == 0
+
+
+async def test_signing_an_ended_profile_out_leaves_the_siblings_login_held(world: World) -> None:
+    share(world, "a", "b")
+    world.clock.advance(4000)
+    world.portal.store.families[0].revoked = "x"
+    assert (await world.refresh("a")).outcome is Outcome.ENDED
+    world.sign_in(profile="b")
+    with world.store("a").transaction() as transaction:
+        transaction.forget(world.clock.time())
+    assert world.store("b").read().held is not None
