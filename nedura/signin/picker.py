@@ -41,7 +41,8 @@ class ModelChoice:
 
 def _id(value: object) -> str:
     text = value if isinstance(value, str) else ""
-    return text if 0 < len(text) <= 100 and text == clean(text, 100) and " " not in text else ""
+    plain = text.isascii() and text.isprintable() and " " not in text
+    return text if 0 < len(text) <= 100 and plain else ""
 
 
 async def list_models(

@@ -22,7 +22,7 @@ from nedura.signin import (
     step_up_options,
     tools_options,
 )
-from nedura_cli.login import log_in, options_of
+from nedura_cli.login import log_in, options_of, warn_of_trust
 from nedura_cli.output import Output
 from nedura_cli.sign_in_view import exit_code, show_sign_in
 
@@ -31,6 +31,7 @@ __all__ = ["add", "free_tier", "list", "logout", "status", "step_up", "upgrade"]
 
 def upgrade(args: argparse.Namespace, output: Output) -> int:
     """Sign in with the plain device login."""
+    warn_of_trust(output)
     home = process_home()
     state = show_sign_in(
         lambda cancelled: run_sign_in(home=home, timeout=args.timeout, cancelled=cancelled),

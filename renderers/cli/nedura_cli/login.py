@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from nedura.errors import RefusedError
+from nedura.errors import ConfigError, RefusedError
 from nedura.homes import process_home
 from nedura.signin import Completed, Failed, LoginOptions, import_shared, login_nous, offer_shared
+from nedura.trust import resolve_trust
 from nedura_cli.ask import ask_yes
 from nedura_cli.output import Output
 from nedura_cli.sign_in_view import exit_code, show_sign_in, take_over
 
-__all__ = ["log_in", "options_of"]
+__all__ = ["log_in", "options_of", "warn_of_trust"]
 
 
 def options_of(args: argparse.Namespace, command: str) -> LoginOptions:
@@ -31,12 +32,23 @@ def options_of(args: argparse.Namespace, command: str) -> LoginOptions:
     )
 
 
+def warn_of_trust(output: Output, ca_bundle: str = "") -> None:
+    """Say on stderr when a named certificate file is not there and another choice takes its place."""
+    try:
+        warning = resolve_trust(ca_bundle=ca_bundle or None).warning
+    except ConfigError:
+        return  # the login itself ends with it
+    if warning:
+        output.remark(f"nedura: {warning}")
+
+
 def log_in(args: argparse.Namespace, output: Output, options: LoginOptions) -> int:
     """Run it and return the exit code: 0 signed in, 130 cancelled, 1 anything else."""
     if args.insecure and args.ca_bundle:
         raise RefusedError("--insecure and --ca-bundle exclude each other.")
     if args.insecure:
         output.remark("nedura: certificates are NOT checked for this login; every status will say so.")
+    warn_of_trust(output, args.ca_bundle)
     home = process_home()
     if _may_import(args, options) and (taken := _import(args, output)) is not None:
         return exit_code(taken)

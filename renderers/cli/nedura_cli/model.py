@@ -26,8 +26,6 @@ def model(args: argparse.Namespace, output: Output) -> int:
             return code
     try:
         chosen = _choose(args, output)
-        if chosen:
-            asyncio.run(set_default_model(process_home(), chosen))
     except KeyboardInterrupt:
         _keep_active(store, before.document.get("active_provider"))
         raise
@@ -41,6 +39,11 @@ def model(args: argparse.Namespace, output: Output) -> int:
     if not chosen:
         _keep_active(store, before.document.get("active_provider"))
         return 0
+    try:
+        asyncio.run(set_default_model(process_home(), chosen))
+    except (NeduraError, KeyboardInterrupt):
+        _keep_active(store, before.document.get("active_provider"))
+        raise
     output.line(f"The default model is now {chosen}.")
     output.record({"kind": "model", "default": chosen, "changed": True})
     return 0

@@ -14,6 +14,7 @@ import pexpect
 import pytest
 
 from nedura.signin import AccountStore
+from nedura.signin.handoff_record import note_replacement
 from nedura.testing.portal import PortalControl, portal_process
 from tests.integration.signin.cli import Machine, Ran
 
@@ -360,3 +361,61 @@ def test_a_damaged_store_can_be_signed_out_of(machine: Machine) -> None:
     ran = machine.run("auth", "logout", "--json")
     assert (ran.code, ran.events[0]["set_aside"]) == (0, "auth.json.corrupt")
     assert machine.run("auth", "status", "--json").events[0]["state"] == "signed_out"
+
+
+def _with_another_provider(machine: Machine) -> None:
+    machine.extra = {"NOUS_INFERENCE_BASE_URL": f"{machine.portal.url}/v1"}
+    machine.home.mkdir(mode=0o700)
+    store = machine.home / "auth.json"
+    store.write_text('{"version": 1, "active_provider": "other", "providers": {"other": {"k": 1}}}')
+    store.chmod(0o600)
+
+
+def test_a_bad_model_id_keeps_the_provider_in_use(machine: Machine) -> None:
+    _with_another_provider(machine)
+    assert machine.sign_in("model", "not a model", "--no-browser").code == 2
+    assert machine.auth()["active_provider"] == "other"
+    assert machine.auth()["providers"]["nous"]["refresh_token"]
+
+
+@pytest.mark.parametrize("answer", ["\x03", "\u00b2\n"], ids=["ctrl-c", "superscript two"])
+def test_the_picker_left_without_a_choice_keeps_the_provider_in_use(machine: Machine, answer: str) -> None:
+    _with_another_provider(machine)
+    machine.sign_in("model", "--no-browser")
+    assert machine.auth()["active_provider"] == "other"
+    child = pexpect.spawn(
+        sys.executable,
+        ["-m", "nedura_cli", "model"],
+        env={**machine.environ, "TERM": "xterm"},
+        encoding="utf-8",
+        timeout=20,
+    )
+    child.expect("Choose 1-")
+    child.send(answer)
+    child.expect(pexpect.EOF)
+    said = child.before or ""
+    child.close()
+    assert child.exitstatus != 0
+    assert "Traceback" not in said
+    assert machine.auth()["active_provider"] == "other"
+
+
+def test_a_scope_of_nothing_is_refused(machine: Machine) -> None:
+    machine.sign_in()
+    assert machine.run("auth", "step-up", "--scope", "").code == 2
+
+
+def test_a_certificate_file_that_is_not_there_is_said_on_stderr(machine: Machine) -> None:
+    machine.extra = {"SSL_CERT_FILE": "/nonexistent/ca.pem"}
+    assert "SSL_CERT_FILE is not there" in machine.sign_in("auth", "upgrade", "--no-browser").err
+
+
+def test_an_upgrade_of_an_account_moves_what_is_due_and_says_it(machine: Machine) -> None:
+    machine.sign_in()
+    old = {
+        "auth_method": "anonymous",
+        "anon_token": "anon_" + "z" * 24,
+        "portal_base_url": machine.portal.url,
+    }
+    note_replacement(machine.home, old=old, new=machine.auth()["providers"]["nous"], now=time.time() - 60)
+    assert "earlier session" in machine.run("auth", "upgrade").out
