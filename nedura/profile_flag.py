@@ -19,20 +19,22 @@ from nedura.homes import (
     process_home,
     root_home,
 )
-from nedura.top_options import VALUE_FLAGS
+from nedura.top_options import TOP_OPTIONS, VALUE_FLAGS
 
 __all__ = [
     "STICKY_FILE",
     "Selection",
     "SubcommandFlags",
     "find_flag",
+    "names_profile",
     "normal_name",
     "select",
     "sticky_profile",
 ]
 
 STICKY_FILE = "active_profile"
-_FLAGS = ("-p", "--profile")
+_SWITCHES = frozenset(flag for flags, how in TOP_OPTIONS if how.get("action") for flag in flags)
+_OPTIONAL = frozenset(flag for flags, how in TOP_OPTIONS if how.get("nargs") == "?" for flag in flags)
 _SUPERVISED = ("NEDURA_SUPERVISED_CHILD", "NEDURA_EXTERNAL_SUPERVISOR")
 
 SubcommandFlags = Callable[[Sequence[str]], frozenset[str] | None]
@@ -90,8 +92,7 @@ def find_flag(
         token = argv[index]
         if token == "--":
             return None
-        name, equals, value = token.partition("=")
-        if not token.startswith("-"):
+        if not token.startswith("-") or token == "-":
             if not inside:
                 inside = True
                 if not _has_candidate(argv[index + 1 :]):
@@ -100,20 +101,57 @@ def find_flag(
                 if found is None:
                     return None
                 own = found
-        elif name in _FLAGS and name not in own:
-            if equals:
-                return value, index, index + 1
+        elif (flag := _profile_in(token)) is not None and flag[0] not in own:
+            if flag[2] is not None:
+                return flag[2], index, index + 1
             if index + 1 < len(argv):
                 return argv[index + 1], index, index + 2
             return None
-        elif not inside and not equals and name in VALUE_FLAGS:
+        elif not inside and _takes_next(token, argv[index + 1 : index + 2]):
             index += 1
         index += 1
     return None
 
 
 def _has_candidate(tokens: Sequence[str]) -> bool:
-    return any(token.partition("=")[0] in _FLAGS for token in tokens)
+    return any(token.startswith("-") and _profile_in(token) is not None for token in tokens)
+
+
+def _profile_in(token: str) -> tuple[str, str, str | None] | None:
+    """The profile flag in an option token, by the parser's rules for clusters: `-pops`, `-vp ops`, `-p=ops`.
+
+    Returns:
+        The flag's spelling, the switches that stand before it in the same token, and its attached value; None without one.
+    """
+    if token.startswith("--"):
+        name, equals, value = token.partition("=")
+        return ("--profile", "", value if equals else None) if name == "--profile" else None
+    for position, letter in enumerate(token[1:], 1):
+        if letter == "p":
+            attached = token[position + 1 :]
+            return "-p", token[1:position], attached.removeprefix("=") if attached else None
+        if f"-{letter}" not in _SWITCHES:
+            return None
+    return None
+
+
+def _takes_next(token: str, following: Sequence[str]) -> bool:
+    """Whether an option before the subcommand swallows the token behind it."""
+    flag = token
+    if not token.startswith("--"):
+        position = next((at for at, letter in enumerate(token) if at and f"-{letter}" not in _SWITCHES), 0)
+        if position != len(token) - 1:
+            return False  # only switches, or the value is attached
+        flag = f"-{token[position]}"
+    if flag in _OPTIONAL:
+        return bool(following) and not following[0].startswith("-")
+    return flag in VALUE_FLAGS
+
+
+def _kept_of(token: str) -> list[str]:
+    """What stays of the token that held the profile flag: the switches before it."""
+    found = _profile_in(token)
+    return [f"-{found[1]}"] if found is not None and found[1] else []
 
 
 def sticky_profile(root: Path) -> str:
@@ -134,9 +172,9 @@ def _follows_sticky(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
     return not (environ.get("INVOCATION_ID") and words[:1] == ["gateway"])
 
 
-def _looks_like_a_value(name: str) -> bool:
-    """`-p no:xdist` and the like are some other program's; they select nothing."""
-    return name.startswith("-") or ":" in name
+def names_profile(text: str) -> bool:
+    """Whether a flag's value can be meant as a profile: `-p no:xdist` and the like are some other program's and select nothing."""
+    return not text.startswith("-") and ":" not in text
 
 
 def select(
@@ -159,10 +197,13 @@ def select(
     home = process_home(environ)
     root = root_home(home, environ)
     found = find_flag(argv, subcommand_flags)
-    if found is not None and not _looks_like_a_value(found[0]):
+    if found is not None and names_profile(found[0]):
         text, start, end = found
         return Selection(
-            _existing(root, _checked(text)), normal_name(text), True, [*argv[:start], *argv[end:]]
+            _existing(root, _checked(text)),
+            normal_name(text),
+            True,
+            [*argv[:start], *_kept_of(argv[start]), *argv[end:]],
         )
     if environ.get(HOME_VARIABLE, "").strip() and home.parent.name == "profiles":
         return Selection(home, "", False, list(argv))

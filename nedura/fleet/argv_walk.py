@@ -10,6 +10,7 @@ from typing import Final, Literal
 import attrs
 
 from nedura.commands import build_parser, subparser
+from nedura.profile_flag import names_profile
 
 __all__ = ["Grammar", "Walk", "grammars", "is_flag", "profile_after", "walk_options"]
 
@@ -125,7 +126,7 @@ def _step(token: str, tokens: Sequence[str], walk: Walk, grammar: Grammar) -> No
 
 
 def _note(walk: Walk, flag: str, value: str | None) -> None:
-    if flag in _PROFILE_FLAGS and value is not None and walk.profile is None:
+    if flag in _PROFILE_FLAGS and value is not None and walk.profile is None and names_profile(value):
         walk.profile = value.strip().casefold() or None
 
 

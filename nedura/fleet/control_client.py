@@ -16,6 +16,7 @@ from nedura.fleet.socketpath import find_socket, peer_of
 __all__ = ["ASK_TIMEOUT", "ask", "ask_now"]
 
 ASK_TIMEOUT: Final = 2.0
+_RETRY: Final = 0.02
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,40 @@ def _believed(line: bytes, pid: int) -> dict[str, Any] | None:
     return answer
 
 
+async def _connected(path: Path) -> socket.socket:
+    """A non-blocking connection; a full backlog is tried again until the caller's time is over."""
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        link.setblocking(False)
+        while True:
+            try:
+                link.connect(str(path))
+                return link
+            except BlockingIOError:
+                await asyncio.sleep(_RETRY)
+    except BaseException:
+        link.close()
+        raise
+
+
+def _connect(link: socket.socket, path: Path, deadline: float) -> None:
+    """`_connected` for code without an event loop.
+
+    Raises:
+        OSError: nobody took it in time.
+    """
+    import time
+
+    while True:
+        try:
+            link.connect(str(path))
+            return
+        except BlockingIOError:
+            if time.monotonic() + _RETRY >= deadline:
+                raise
+            time.sleep(_RETRY)
+
+
 async def ask(
     home: Path,
     verb: str,
@@ -79,7 +114,9 @@ async def ask(
     writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(timeout):
-            reader, writer = await asyncio.open_unix_connection(str(path), limit=ANSWER_LIMIT)
+            reader, writer = await asyncio.open_unix_connection(
+                sock=await _connected(path), limit=ANSWER_LIMIT
+            )
             pid = _peer(writer.get_extra_info("socket"), owner, path)
             if pid is None:
                 return None
@@ -120,7 +157,7 @@ def ask_now(
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
             link.settimeout(timeout)
-            link.connect(str(path))
+            _connect(link, path, deadline)
             pid = _peer(link, owner, path)
             if pid is None:
                 return None

@@ -36,6 +36,8 @@ LOOP_TIMEOUT: Final = 5.0
 MAX_CONNECTIONS: Final = 16
 """Connections that wait for their line; one more closes one that drips, else the oldest."""
 _ACCEPT_BATCH: Final = 32
+ACCEPT_PAUSE: Final = 1.0
+"""Seconds without accepting after the system refused to."""
 
 Verb = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Answers from a snapshot, in the server's thread."""
@@ -83,6 +85,8 @@ class ControlServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._ready = threading.Event()
+        self._accept_failed = False
+        self._resume: asyncio.TimerHandle | None = None
         self._thread = threading.Thread(target=self._main, name="nedura-control", daemon=True)
 
     def start(self, timeout: float = 5.0) -> None:
@@ -119,6 +123,8 @@ class ControlServer:
         try:
             await self._stop.wait()
         finally:
+            if self._resume is not None:
+                self._resume.cancel()
             if self._bound is not None:
                 loop.remove_reader(self._bound.socket)
             for number in tuple(self._waiting):
@@ -136,8 +142,9 @@ class ControlServer:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                logger.warning("the control socket cannot accept: %s", error.strerror)
+                self._pause_accepting(server, loop, error)
                 return
+            self._accept_failed = False
             link.setblocking(False)
             peer = peer_of(link)
             if peer is None or peer[1] not in (0, os.geteuid()):
@@ -150,6 +157,16 @@ class ControlServer:
             self._read(number, loop)
             if len(self._waiting) > MAX_CONNECTIONS:
                 self._drop(self._victim(), loop)
+
+    def _pause_accepting(
+        self, server: socket.socket, loop: asyncio.AbstractEventLoop, error: OSError
+    ) -> None:
+        """Out of descriptors: the connection stays pending, so a reader that stays on would spin."""
+        if not self._accept_failed:
+            logger.warning("the control socket cannot accept: %s", error.strerror)
+        self._accept_failed = True
+        loop.remove_reader(server)
+        self._resume = loop.call_later(ACCEPT_PAUSE, loop.add_reader, server, self._accept, server, loop)
 
     def _victim(self) -> int:
         """Who makes room: an honest client sends its line in one piece, so a part of one goes first, then the oldest."""

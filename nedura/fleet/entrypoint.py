@@ -14,8 +14,12 @@ from nedura.product import Product
 
 __all__ = ["Entry", "base_name", "find_entry", "is_interpreter", "module_files", "windows_style"]
 
-_INTERPRETER: Final = re.compile(r"(?:python|pypy)w?(?:\d+(?:\.\d+)*)?[a-z]?")
+_INTERPRETER: Final = re.compile(r"(?:[Pp]ython|pypy)w?(?:\d+(?:\.\d+)*)?(?:[a-z]|_d|-dbg)?")
 _OPERAND_LETTERS: Final = "cmWXQ"
+_PRINTS_ONLY: Final = frozenset("hV?")
+"""Letters after which the interpreter prints about itself and runs nothing."""
+_LONG_PRINTS: Final = frozenset({"--help", "--version", "--help-all", "--help-env", "--help-xoptions"})
+_SCRIPT_TAILS: Final = ("-script.pyw", "-script.py")
 _LONG_OPERANDS: Final = frozenset({"--check-hash-based-pycs", "--jit"})
 
 
@@ -90,12 +94,16 @@ def _interpreted(argv: Sequence[str], product: Product, platform: str) -> Entry 
         index += 1
         if token == "--":
             return _script(argv, index, product, platform)
+        if token in _LONG_PRINTS:
+            return None
         if token.startswith("--"):
             index += token in _LONG_OPERANDS
         elif is_flag(token):
             letter, operand = _cluster(token)
             if letter is None:
                 continue
+            if letter in _PRINTS_ONLY:
+                return None
             if not operand:
                 operand = argv[index] if index < len(argv) else ""
                 index += 1
@@ -109,14 +117,15 @@ def _interpreted(argv: Sequence[str], product: Product, platform: str) -> Entry 
 
 
 def _cluster(token: str) -> tuple[str | None, str]:
-    """The option letter of an interpreter cluster that takes an operand, and what is attached to it."""
+    """The option letter of an interpreter cluster that decides what runs, and what is attached to it."""
     for position, letter in enumerate(token[1:], 1):
-        if letter in _OPERAND_LETTERS:
+        if letter in _OPERAND_LETTERS or letter in _PRINTS_ONLY:
             return letter, token[position + 1 :]
     return None, ""
 
 
 def _module(name: str, start: int, product: Product) -> Entry | None:
+    name = name.removesuffix(".__main__")
     if name in product.main_modules:
         return Entry("module", start)
     if name in product.gateway_modules:
@@ -129,6 +138,9 @@ def _script(argv: Sequence[str], index: int, product: Product, platform: str) ->
         return None
     path = _path(argv[index], platform)
     base = _base(path)
+    if windows_style(argv[index], platform):
+        for tail in _SCRIPT_TAILS:  # what an older packaging tool puts beside its .exe
+            base = base.removesuffix(tail)
     if any(
         _ends_with(path, tail) for tail in module_files(product.gateway_modules) + product.gateway_scripts
     ):

@@ -72,8 +72,8 @@ class Explanation:
 def _from(verdict: Classification, argv: Sequence[str], **more: Any) -> Explanation:
     base = Explanation(
         gateway_run=verdict.gateway_run,
-        profile=verdict.profile,
-        subcommand=verdict.subcommand,
+        profile=clean(verdict.profile, 80) if verdict.profile is not None else None,
+        subcommand=clean(verdict.subcommand, 80) if verdict.subcommand is not None else None,
         why=verdict.why,
         command=display_command(argv),
     )

@@ -96,10 +96,10 @@ def classify(
 
 def _is_cut(argv: Sequence[str]) -> bool:
     """Whether a command line was shortened for display, or ends inside the path of its interpreter."""
-    if any(token.startswith("…") or token.endswith("…") for token in (argv[0], argv[-1])):
-        return True
+    if len(argv) != 1:
+        return False  # the kernel cuts nothing: among separate arguments it is text that somebody typed
     base = re.split(r"[/\\]", argv[0])[-1]
-    return len(argv) == 1 and _CUT_FOLDER.fullmatch(base) is not None
+    return argv[0].startswith("…") or argv[0].endswith("…") or _CUT_FOLDER.fullmatch(base) is not None
 
 
 def _why_not(argv: Sequence[str], platform: str) -> str:
@@ -209,6 +209,13 @@ def classify_text(
     if width is not None and len(text) >= width:
         return Classification(
             gateway_run=None, role="unknown", exact=False, why="The command line may be cut off."
+        )
+    if text.strip().startswith("…") or text.strip().endswith("…"):
+        return Classification(
+            gateway_run=None,
+            role="unknown",
+            exact=False,
+            why="The command line is cut off; a part is no evidence.",
         )
     return attrs.evolve(classify(split_text(text), product=product, platform=platform), exact=False)
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import logging
 import os
+import re
 import secrets
 import socket
 import stat
@@ -20,10 +22,13 @@ from typing import Final
 from nedura.errors import StoreError, UnsafePath
 from nedura.records import make_folder, read_bytes, remove, write_bytes
 
+logger = logging.getLogger(__name__)
+
 __all__ = ["MAX_PATH", "Bound", "bind_socket", "fallback_folders", "find_socket", "peer_of", "socket_folder"]
 
 MAX_PATH: Final = 100
 """Longest socket path in bytes that is bound directly (limits are 104 on macOS and 108 on Linux)."""
+_OURS: Final = re.compile(r"(?:gateway|chat)-[0-9a-f]{16}\.sock")
 _UNSUPPORTED: Final = frozenset({errno.EOPNOTSUPP, errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EROFS})
 
 
@@ -130,6 +135,10 @@ def bind_socket(home: Path, name: str, environ: Mapping[str, str], backlog: int 
             bound = _bind(direct, backlog)
             remove(pointer)
             return bound
+        except UnsafePath as error:
+            logger.warning(
+                "%s", error.message
+            )  # what stands there is left alone; another place serves as well
         except OSError as error:
             if error.errno not in _UNSUPPORTED:
                 raise StoreError(f"{direct.name} cannot be bound: {error.strerror}.") from error
@@ -148,9 +157,35 @@ def _bind_in(folder: Path, name: str, uid: int, backlog: int) -> Bound | None:
         return None
     try:
         make_folder(folder)
+        _sweep(folder, uid)
         return _bind(path, backlog) if socket_folder(folder, uid) else None
     except (OSError, StoreError):
         return None
+
+
+def _sweep(folder: Path, uid: int) -> None:
+    """Remove sockets that dead processes left in a folder of ours: nobody else comes back to these names."""
+    if not socket_folder(folder, uid):
+        return
+    for name in os.listdir(folder):
+        path = folder / name
+        if _OURS.fullmatch(name) and _is_dead(path):
+            try:
+                os.unlink(path)
+            except OSError:
+                pass  # another start was faster
+
+
+def _is_dead(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+        link.setblocking(False)
+        try:
+            link.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
 
 
 def find_socket(home: Path, name: str, environ: Mapping[str, str], uid: int | None = None) -> Path | None:
@@ -165,10 +200,8 @@ def find_socket(home: Path, name: str, environ: Mapping[str, str], uid: int | No
     try:
         owner = os.stat(home).st_uid if uid is None else uid
         direct = home / f"{name}.sock"
-        if os.path.lexists(direct):
-            if len(os.fsencode(direct)) > MAX_PATH + 7:
-                return None
-            return direct if _trusted(direct, owner) else None
+        if os.path.lexists(direct) and len(os.fsencode(direct)) <= MAX_PATH + 7 and _trusted(direct, owner):
+            return direct
         target = Path(os.fsdecode(read_bytes(home / f"{name}.sock.path", 4096).strip()))
     except (OSError, StoreError, ValueError):
         return None

@@ -96,7 +96,7 @@ def status(args: argparse.Namespace, output: Output) -> int:
 def explain(args: argparse.Namespace, output: Output) -> int:
     """`nedura fleet explain`: one number is a pid, anything else a command line."""
     words: list[str] = args.what
-    if len(words) == 1 and words[0].isdigit() and len(words[0]) < 12:
+    if len(words) == 1 and words[0].isascii() and words[0].isdigit() and len(words[0]) < 12:
         found = explain_pid(int(words[0]))
     else:
         found = explain_argv(words)

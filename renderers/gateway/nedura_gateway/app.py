@@ -108,7 +108,7 @@ async def _serve(home: Path, options: GatewayOptions, adapters: Sequence[Adapter
         worker = None if options.probe else await _start_worker(member, handler, context, adapters)
         try:
             await rooms.start()
-            member.platforms["local"] = {"state": "connected"}
+            member.platforms["local"] = {"state": "connected" if rooms.own_open else "failed"}
             member.ready()
             logger.info("serving %s as process %d", home, os.getpid())
             with AccountWorker(home, off=options.probe):

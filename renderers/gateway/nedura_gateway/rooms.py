@@ -64,15 +64,19 @@ class Rooms:
         self._timer: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Open the own room, and the others when this process serves them.
-
-        Raises:
-            StoreError: the own socket cannot be bound.
-        """
-        await self._open_room(self._member.home)
+        """Open the own room, and the others when this process serves them. Platforms need no room: without one it serves on."""
+        try:
+            await self._open_room(self._member.home)
+        except StoreError as error:
+            logger.warning("no chat socket: %s", error.message)
         if self._multiplex:
             await self.rescan()
             self._timer = asyncio.create_task(self._rescan_often())
+
+    @property
+    def own_open(self) -> bool:
+        """Whether the home has its chat socket."""
+        return self._member.home in self._open
 
     async def stop(self) -> None:
         """Close every room."""

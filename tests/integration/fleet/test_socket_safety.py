@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from nedura.errors import UnsafePath
 from nedura.fleet import FleetMember, MemberOptions, ask, ask_now, bind_socket, find_socket, look
+from nedura.fleet.control_protocol import success
 from nedura.fleet.drain import DrainSettings
 from nedura.fleet.socketpath import MAX_PATH, fallback_folders, socket_folder, socket_name
 from tests.kits.fleet import wait_async, wait_for
@@ -196,16 +196,69 @@ async def test_a_pointer_may_name_our_folders_only(long_home: Path, tmp_path: Pa
             assert await ask(long_home, "identify") is None
 
 
-def test_what_stands_in_the_sockets_place_is_not_removed(home: Path) -> None:
-    (home / "gateway.sock").write_text("precious")
-    with pytest.raises(UnsafePath):
-        bind_socket(home, "gateway", os.environ)
-    assert (home / "gateway.sock").read_text() == "precious"
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A socket's path must be short, and pytest's own folders are not."""
+    with tempfile.TemporaryDirectory(prefix="nf-") as folder:
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("junk", ["file", "link"])
+def test_what_stands_in_the_sockets_place_stays_and_another_place_serves(
+    home: Path, short_folder: Path, junk: str
+) -> None:
+    place = home / "gateway.sock"
+    if junk == "file":
+        place.write_text("precious")
+    else:
+        place.symlink_to("/dev/null")
     assert find_socket(home, "gateway", os.environ) is None
-    (home / "gateway.sock").unlink()
-    (home / "gateway.sock").symlink_to("/dev/null")
-    with pytest.raises(UnsafePath):
-        bind_socket(home, "gateway", os.environ)
+    environ = {"XDG_RUNTIME_DIR": str(short_folder)}
+    bound = bind_socket(home, "gateway", environ)
+    assert bound.path.parent == short_folder / "nedura"
+    assert find_socket(home, "gateway", environ) == bound.path
+    bound.close()
+    assert place.is_symlink() if junk == "link" else place.read_text() == "precious"
+
+
+def test_sockets_of_the_dead_are_swept_from_the_fallback_folder(long_home: Path, short_folder: Path) -> None:
+    folder = short_folder / "nedura"
+    folder.mkdir(mode=0o700)
+    dead, foreign, alive = (
+        folder / f"{name}.sock" for name in (f"gateway-{'a' * 16}", "mine", f"chat-{'b' * 16}")
+    )
+    with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as two:
+        one.bind(str(dead))
+        two.bind(str(foreign))
+    with socket.socket(socket.AF_UNIX) as living:
+        living.bind(str(alive))
+        living.listen(1)
+        bind_socket(long_home, "gateway", {"XDG_RUNTIME_DIR": str(short_folder)}).close()
+        assert (dead.exists(), foreign.exists(), alive.exists()) == (False, True, True)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux says EAGAIN for a full backlog")
+async def test_a_full_backlog_is_tried_again(home: Path) -> None:
+    bound = bind_socket(home, "gateway", os.environ, backlog=0)
+    blocker = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        blocker.connect(str(bound.path))
+
+        async def serve() -> None:
+            await asyncio.sleep(0.15)
+            bound.socket.setblocking(False)
+            bound.socket.accept()[0].close()
+            loop = asyncio.get_running_loop()
+            link, _ = await loop.sock_accept(bound.socket)
+            with link:
+                await loop.sock_recv(link, 4096)
+                await loop.sock_sendall(link, success({"pid": os.getpid()}, 1))
+
+        answer, _ = await asyncio.gather(ask(home, "identify", timeout=5), serve())
+        assert (answer or {})["pid"] == os.getpid()
+    finally:
+        blocker.close()
+        bound.close()
 
 
 def test_a_stale_socket_is_replaced_and_a_successors_is_not_removed(home: Path) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from nedura.commands import own_flags
 from nedura.fleet.identity import classify
+from nedura.profile_flag import select
 
 BOOT = "import runpy; runpy.run_module('nedura_cli.main', run_name='__main__', alter_sys=True)"
 M = ("-m", "nedura_cli.main")
@@ -134,3 +138,45 @@ def test_restart_may_host_the_runtime_and_is_no_run() -> None:
 def test_upper_case_counts_only_where_the_system_ignores_case() -> None:
     assert classify(["NEDURA", "GATEWAY", "RUN"], platform="win32").gateway_run is True
     assert classify(["NEDURA", "gateway", "run"], platform="linux").gateway_run is False
+
+
+@pytest.mark.parametrize(
+    ("argv", "running"),
+    [
+        (["nedura", "gateway", "run", "-p", "ops…"], True),
+        (["…/nedura gateway run"], None),
+        (["/L/Python.framework/Versions/3.12/Resources/Python.app/Contents/MacOS/Python", *M, "gateway", "run"], True),
+        (["python3.11-dbg", *M, "gateway", "run"], True),
+        (["C:\\py\\python_d.exe", *M, "gateway", "run"], True),
+        (["python", "-m", "nedura_cli.__main__", "gateway", "run"], True),
+        (["C:\\v\\python.exe", "C:\\v\\Scripts\\nedura-script.py", "gateway", "run"], True),
+        (["python", "-V", *M, "gateway", "run"], False),
+        (["python", "-qh", *M, "gateway", "run"], False),
+        (["python", "--version", *M, "gateway", "run"], False),
+        (["python", "-Wh", *M, "gateway", "run"], True),
+    ],
+)  # fmt: skip
+def test_spellings_of_other_systems_and_builds(argv: list[str], running: bool | None) -> None:
+    assert classify(argv, platform="linux").gateway_run is running
+
+
+@pytest.mark.parametrize(
+    ("words", "profile", "left"),
+    [
+        (["-pops", "gateway", "run"], "ops", ["gateway", "run"]),
+        (["-vp", "ops", "gateway", "run"], "ops", ["-v", "gateway", "run"]),
+        (["-vpops", "gateway", "run"], "ops", ["-v", "gateway", "run"]),
+        (["-p=ops", "gateway", "run"], "ops", ["gateway", "run"]),
+        (["-vm", "-p", "gateway", "run"], None, ["-vm", "-p", "gateway", "run"]),
+        (["-mpops", "gateway", "run"], None, ["-mpops", "gateway", "run"]),
+        (["gateway", "run", "-pops"], "ops", ["gateway", "run"]),
+        (["-p", "no:x", "gateway", "run"], None, ["-p", "no:x", "gateway", "run"]),
+    ],
+)
+def test_the_launcher_and_the_fleet_read_one_profile(
+    tmp_path: Path, words: list[str], profile: str | None, left: list[str]
+) -> None:
+    (tmp_path / "profiles" / "ops").mkdir(parents=True)
+    found = select(words, {"NEDURA_HOME": str(tmp_path), "HOME": str(tmp_path)}, own_flags)
+    assert (found.profile or None, found.argv) == (profile, left)
+    assert classify(["nedura", *words]).profile == profile
