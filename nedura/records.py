@@ -24,6 +24,7 @@ __all__ = [
     "MAX_RECORD",
     "append_line",
     "check_folder",
+    "drop_temps",
     "fsync_folder",
     "make_folder",
     "open_ours",
@@ -260,6 +261,20 @@ def write_bytes(path: Path, data: bytes, mode: int = 0o600) -> None:
                 f"{_name(path)} cannot be written: {error.strerror}.",
                 advice="Check free space and permissions.",
             ) from error
+
+
+def drop_temps(path: Path) -> None:
+    """Remove what killed writers of a record left half-written beside it; it may hold secrets.
+
+    Only for who holds the lock that every writer of this record takes: no temp file of it is then anybody's work. Never raises.
+    """
+    try:
+        with _folder_handle(path.parent) as folder:
+            for name in os.listdir(folder):
+                if name.startswith(f".{path.name}.tmp."):
+                    os.unlink(name, dir_fd=folder)
+    except (OSError, StoreError):  # the next holder of the lock tries again
+        return
 
 
 def _check_place(path: Path, folder: int) -> None:

@@ -19,7 +19,7 @@ from nedura.errors import LockTimeout, RecordCorrupt, RecordMissing, StoreError
 from nedura.homes import profile_name, root_home
 from nedura.locks import locked
 from nedura.product import NEDURA, Product
-from nedura.records import make_folder, parse_json, read_bytes, write_json
+from nedura.records import drop_temps, make_folder, parse_json, read_bytes, write_json
 from nedura.signin.auth_state import AuthState, Saved
 from nedura.signin.authfile import (
     check_document,
@@ -191,6 +191,8 @@ class AccountStore:
                     locked(self.root / "auth.lock", timeout, "The account store of the default profile")
                 )
             problem = self._lock_shared(stack, timeout)
+            for path in (self.path,) if problem else (self.path, self.shared_path):
+                drop_temps(path)
             yield Transaction(self, self.read(), shared_blocked=problem)
 
     def _lock_shared(self, stack: ExitStack, timeout: float) -> str:

@@ -15,7 +15,7 @@ import attrs
 from nedura.clock import iso, parse_iso
 from nedura.errors import RecordCorrupt, RecordMissing
 from nedura.locks import locked
-from nedura.records import make_folder, read_bytes, read_json, write_bytes, write_json
+from nedura.records import drop_temps, make_folder, read_bytes, read_json, write_bytes, write_json
 from nedura.signin.handoff_rules import Record, State, advanced, note, pruned, record_id
 from nedura.signin.identity import Entry, is_guest
 from nedura.signin.tokens import fingerprint, subject_of
@@ -71,6 +71,7 @@ class HandoffStore:
             LockTimeout, StoreError: the records stay as they were.
         """
         with locked(self.lock_path, timeout, "the hand-off record"):
+            drop_temps(self.path)
             document = self._document()
             before, foreign = _records(document)
             after = pruned(advanced(before, decide(before)))

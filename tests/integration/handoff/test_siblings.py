@@ -97,3 +97,21 @@ async def test_signing_an_ended_profile_out_leaves_the_siblings_login_held(world
     with world.store("a").transaction() as transaction:
         transaction.forget(world.clock.time())
     assert world.store("b").read().held is not None
+
+
+def test_half_written_stores_of_killed_writers_go_with_the_next_transaction(world: World) -> None:
+    world.guest("gmail")
+    shared = world.store().shared_folder
+    left = [
+        folder / f".{name}.tmp.1.0123456789ab"
+        for folder, name in (
+            (world.home(), "auth.json"), (world.home(), "guest_handoff.json"), (shared, "nous_auth.json"),
+        )
+    ]  # fmt: skip
+    for path in left:
+        path.write_text("anon_secret")
+    other = world.home() / ".mine.tmp.1.0123456789ab"
+    other.write_text("mine")
+    world.sign_in()
+    assert not [path for path in left if path.exists()]
+    assert other.exists()

@@ -273,6 +273,8 @@ def test_a_foreign_file_is_never_replaced_or_listed(clean_environment: Path) -> 
 def test_an_export_holds_no_credential(source: Path) -> None:
     home = source / "profiles" / "a"
     (home / "SOUL.md").write_text("my key: api_key=sk-abcdefghijklmnop and Bearer abcdefghijklmnop\n")
+    for name in (".auth.json.tmp.1.0123456789ab", "auth.json.corrupt", "guest_handoff.json.corrupt.1"):
+        (home / name).write_text("anon_abcdefghijklmnop")
     made = export_profile(source, "a", source / "out.tar.gz")
     with tarfile.open(made.path) as archive:
         names = archive.getnames()
