@@ -207,8 +207,9 @@ async def fake_launchd(
     finally:
         launchd.hang.clear()
         for job in list(launchd.jobs.values()):
+            job.leaving = True
             if job.pid:
-                os.kill(job.pid, signal.SIGKILL)
+                os.killpg(job.pid, signal.SIGKILL)  # the job's shell and what it waits for, as launchd does
             await launchd._leave(job)
         server.close()
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
