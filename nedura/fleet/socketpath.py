@@ -7,14 +7,11 @@ socket somebody else put there is never talked to (decision 25, threats.md 5).
 from __future__ import annotations
 
 import errno
-import hashlib
 import logging
 import os
 import re
-import secrets
 import socket
 import stat
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -34,12 +31,16 @@ _UNSUPPORTED: Final = frozenset({errno.EOPNOTSUPP, errno.EPERM, errno.EACCES, er
 
 def socket_name(home: Path, name: str) -> str:
     """File name of a fall-back socket: 16 hex digits of the resolved home keep homes apart."""
+    import hashlib  # only a fall-back needs it, and every look at a fleet would pay
+
     digest = hashlib.sha256(os.path.realpath(home).lower().encode()).hexdigest()[:16]
     return f"{name}-{digest}.sock"
 
 
 def fallback_folders(uid: int, environ: Mapping[str, str]) -> tuple[Path, ...]:
     """The only folders in which a fall-back socket of a user may be, best first."""
+    import tempfile  # as above
+
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     places = [Path(runtime) / "nedura"] if runtime.startswith("/") else []
     places.append(Path(f"/run/user/{uid}/nedura"))
@@ -95,7 +96,7 @@ def _bind(path: Path, backlog: int) -> Bound:
         if not stat.S_ISSOCK(info.st_mode) or info.st_uid != os.geteuid():
             raise UnsafePath(f"{path.name} is not a socket of ours.", advice="Move it away.")
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    temp = path.with_name(f".{secrets.token_hex(3)}")
+    temp = path.with_name(f".{os.urandom(3).hex()}")
     try:
         try:
             os.fchmod(bound.fileno(), 0o600)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import shutil
@@ -21,6 +22,7 @@ import pytest
 
 from nedura.fleet import FleetMember, MemberOptions, ask, ask_now, bind_socket, find_socket, look
 from nedura.fleet.control_protocol import success
+from nedura.fleet.control_server import ControlServer
 from nedura.fleet.drain import DrainSettings
 from nedura.fleet.socketpath import MAX_PATH, fallback_folders, socket_folder, socket_name
 from tests.kits.fleet import wait_async, wait_for
@@ -424,3 +426,31 @@ def test_a_dead_server_is_no_answer_at_once(home: Path) -> None:
     assert ask_now(home, "identify") is None
     assert time.monotonic() - start < 0.5
     wait_for(lambda: process.poll() is not None)
+
+
+class OutOfDescriptors(socket.socket):
+    """A listening socket whose connections cannot be taken."""
+
+    asked = 0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        self.asked += 1
+        raise OSError(errno.EMFILE, "Too many open files")
+
+
+async def test_spent_descriptors_do_not_make_the_server_spin(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bound = bind_socket(home, "gateway", os.environ)
+    spent = OutOfDescriptors(fileno=bound.socket.detach())
+    bound.socket = spent
+    server = ControlServer(bound, {}, {}, asyncio.get_running_loop())
+    server.start()
+    try:
+        with socket.socket(socket.AF_UNIX) as link:
+            link.connect(str(bound.path))
+            await asyncio.sleep(1.3)
+            assert 1 <= spent.asked <= 3
+        assert caplog.text.count("cannot accept") == 1
+    finally:
+        await asyncio.to_thread(server.stop)

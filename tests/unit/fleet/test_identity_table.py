@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nedura.commands import own_flags
+from nedura.commands import build_parser, flags_with_value, own_flags, subparser
+from nedura.fleet.argv_walk import grammars
 from nedura.fleet.identity import classify
 from nedura.profile_flag import select
 
@@ -180,3 +181,11 @@ def test_the_launcher_and_the_fleet_read_one_profile(
     found = select(words, {"NEDURA_HOME": str(tmp_path), "HOME": str(tmp_path)}, own_flags)
     assert (found.profile or None, found.argv) == (profile, left)
     assert classify(["nedura", *words]).profile == profile
+
+
+def test_the_grammars_are_those_of_the_real_parser() -> None:
+    whole = build_parser()
+    for grammar, parser in zip(grammars(), (whole, subparser(whole, "gateway")), strict=True):
+        assert parser is not None
+        swallowing = flags_with_value(parser) | {"-p", "--profile"}
+        assert {flag for flag, arity in grammar.options.items() if arity != "none"} == swallowing
