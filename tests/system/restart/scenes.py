@@ -356,7 +356,7 @@ async def c070_five_units_three_homes(host: Host) -> None:
         await host.member(profile)
     listing = await list_services()
     assert {service.name for service in listing.services} == {
-        "nedura-gateway.service", "nedura-gateway-a.service", "hermes-gateway-c.service", foreign,
+        "nedura-gateway.service", "nedura-gateway-a.service", "my-bot.service", "hermes-gateway-c.service", foreign,
     }  # fmt: skip
     fleet = await collect(host.root, services=listing.services, install_id="d" * 12)
     assert {(one.profile, one.unit) for one in fleet.runtimes} == {
