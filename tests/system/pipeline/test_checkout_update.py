@@ -40,7 +40,7 @@ def test_a_live_checkout_moves_in_place_and_the_old_process_imports_nothing_of_i
         (here.tree / "nedura/local_edit.py").write_text("MINE = 1\n")
         new = here.site.origin.commit(recording(place), "a version that records who imports it")
         code, parent, events = run_update(here)
-        assert code == 0, events[-1]
+        assert code == 0, str(events[-1])
         assert here.head == new
         assert (here.tree / "nedura/local_edit.py").read_text() == "MINE = 1\n"
         assert here.pids(["default"]) != before

@@ -21,7 +21,10 @@ with open({place!r}, "a") as _record:
 
 
 def recording(place: Path) -> dict[str, str | bytes | None]:
-    """This tree with every module of ours, a sitecustomize and a .pth writing down who imported it."""
+    """This tree with every module of ours, start hooks beside the path and a .pth writing down who imported it.
+
+    Hooks on the path itself are refused before anything is built: tests/integration/generations/test_candidate.py.
+    """
     line = RECORDER.format(place=str(place))
     files: dict[str, str | bytes | None] = {
         name: _after_future(text.decode(), line)
@@ -33,8 +36,8 @@ def recording(place: Path) -> dict[str, str | bytes | None]:
     }
     return {
         **files,
-        "sitecustomize.py": line,
-        "usercustomize.py": line,
+        "renderers/sitecustomize.py": line,
+        "renderers/usercustomize.py": line,
         "evil.pth": f"import os; open({str(place)!r}, 'a').write(f'{{os.getpid()}} pth evil.pth\\n')\n",
     }
 
@@ -59,7 +62,7 @@ def test_nothing_runs_pulled_code_in_the_old_process(tmp_path: Path) -> None:
             )
             code = process.wait(100)
         events = [json.loads(text) for text in log.read_text().splitlines()]
-        assert code == 0, events[-1]
+        assert code == 0, str(events[-1])
         parent = next(event["pid"] for event in events if event["kind"] == "update_started")
         child = next(event["pid"] for event in events if event["kind"] == "completion_started")
     assert parent == process.pid
