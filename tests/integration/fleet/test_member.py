@@ -374,10 +374,12 @@ async def test_root_never_serves_another_users_home(home: Path) -> None:
     assert [path.name for path in home.iterdir()] == [], "nothing of root's lies there"
 
 
-async def test_without_a_socket_the_member_serves_on_and_files_tell_of_it(home: Path) -> None:
+async def test_junk_in_the_sockets_place_leaves_the_private_folder_and_the_files(home: Path) -> None:
     (home / "gateway.sock").mkdir()
     async with FleetMember(home, options()) as member:
-        assert await ask(home, "identify") is None
+        told = await ask(home, "identify")
+        assert told is not None
+        assert told["pid"] == os.getpid()
         await wait_async(
             lambda: (home / "gateway_state.json").exists() and state(home)["gateway_state"] == "running"
         )
