@@ -95,7 +95,7 @@ def test_the_temp_file_of_a_killed_writer_goes(desk: Desk) -> None:
 
 
 def test_every_profile_and_the_host_wide_records_are_looked_at(desk: Desk) -> None:
-    places = [desk.temp(), desk.temp("profiles/work"), desk.temp("profiles/work/a/b"), desk.temp("shared")]
+    places = [desk.temp(), desk.temp("profiles/ops"), desk.temp("profiles/ops/a/b"), desk.temp("shared")]
     hostwide = desk.locks / f".restart.json.tmp.{DEAD}.{HEX}"
     hostwide.write_text("x")
     assert desk.sweep(LATER) == Swept(files=5)
@@ -186,7 +186,7 @@ def test_a_missing_folder_is_no_error(tmp_path: Path) -> None:
 
 async def test_the_next_update_sweeps_and_says_so(desk: Desk) -> None:
     """Before the snapshots, so that no copy of a secret is copied once more."""
-    left = desk.temp("profiles/work")
+    left = desk.temp("profiles/ops")
     run = Run(
         run_id="test",
         root_home=desk.root,
