@@ -20,6 +20,8 @@ from nedura_gateway.inbox import Inbox, Pending
 __all__ = ["PlatformWorker"]
 
 RETRY_SECONDS = 5.0
+CLOSING_SECONDS = 5.0
+"""How long a stop waits for an answer that is on its way out."""
 GIVEN_UP = "That message could not be worked on; please send it again."
 
 logger = logging.getLogger(__name__)
@@ -53,6 +55,7 @@ class PlatformWorker:
         self._disk = asyncio.Lock()
         self._chats: dict[str, asyncio.Task[None]] = {}
         self._receivers: list[asyncio.Task[None]] = []
+        self._closing: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Work off what an earlier process left, and begin to receive."""
@@ -64,11 +67,15 @@ class PlatformWorker:
         ]
 
     async def stop(self) -> None:
-        """Stop receiving and working. What is not answered stays in the inbox."""
+        """Stop receiving and working. What is not answered stays in the inbox; an answer on its way out is noted first."""
         tasks = [*self._receivers, *self._chats.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._closing:
+            await asyncio.wait(self._closing, timeout=CLOSING_SECONDS)
+        for task in self._closing:
+            task.cancel()
 
     async def deliver(self, message: Inbound) -> bool:
         """Take a message over. False when it was taken before.
@@ -127,11 +134,18 @@ class PlatformWorker:
                 async with self._disk:
                     await asyncio.to_thread(self._inbox.begin, message)
                 text = await self._reply(message, chat, turn.touch)
-            adapter = self._adapters.get(message.adapter)
-            if adapter is not None and text:
-                await adapter.send(message.chat, text)
-            async with self._disk:
-                await asyncio.to_thread(self._inbox.finish, message)
+            # A stop between the answer and its note would have the next process answer again.
+            closing = asyncio.create_task(self._close(message, text), name=f"answer {chat}")
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+            await asyncio.shield(closing)
+
+    async def _close(self, message: Inbound, text: str) -> None:
+        adapter = self._adapters.get(message.adapter)
+        if adapter is not None and text:
+            await adapter.send(message.chat, text)
+        async with self._disk:
+            await asyncio.to_thread(self._inbox.finish, message)
 
     async def _reply(self, message: Inbound, chat: str, touch: Any) -> str:
         context = attrs.evolve(self._context, chat=chat, history=self._history.of(chat))

@@ -84,6 +84,27 @@ async def test_every_message_is_answered_once(tmp_path: Path) -> None:
     assert platform.sent == [("c", f"re: m{number}") for number in range(5)]
 
 
+class SlowInbox(Inbox):
+    """A disk that takes its time to note an answer."""
+
+    def finish(self, message: Inbound) -> None:
+        time.sleep(0.2)
+        super().finish(message)
+
+
+async def test_a_stop_between_an_answer_and_its_note_does_not_answer_twice(tmp_path: Path) -> None:
+    platform = FakePlatform([("1", "m")])
+    async with FleetMember(tmp_path, OPTIONS) as member:
+        context = TurnContext(home=tmp_path, request_restart=member.request_restart)
+        worker = PlatformWorker(member, echo, context, {"fake": platform}, SlowInbox(tmp_path))  # type: ignore[arg-type]
+        worker.start()
+        await wait_async(lambda: bool(platform.sent), 10, "the answer")
+        await worker.stop()
+    assert not Inbox(tmp_path).pending
+    await run_gateway(tmp_path, platform, echo, lambda member: time.monotonic() - member._born > 0.3)
+    assert platform.sent == [("c", "re: m")]
+
+
 async def test_a_handlers_mistake_is_said_and_the_next_message_works(tmp_path: Path) -> None:
     async def moody(text: str, context: TurnContext) -> AsyncIterator[str]:
         if text == "bad":
