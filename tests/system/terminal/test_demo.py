@@ -9,29 +9,40 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from tests.kits.machine import PACKAGES
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def start(folder: Path, *argv: str, cwd: Path = ROOT, **environ: str) -> subprocess.Popen[str]:
-    """The demo with its temporary folder below `folder`.
+@contextmanager
+def demo(folder: Path, *argv: str, cwd: Path = ROOT, **environ: str) -> Iterator[subprocess.Popen[str]]:
+    """The demo with its temporary folder below `folder`; ended and its pipes closed afterwards.
 
-    It gets its user's own HOME: building an environment needs that user's pip settings; nedura's home is the demo's in any case.
+    It gets its user's own HOME and package settings: it builds a real environment; nedura's home is the demo's in any case.
     """
-    return subprocess.Popen(
+    user = {"HOME": pwd.getpwuid(os.getuid()).pw_dir, "TMPDIR": str(folder)}
+    with subprocess.Popen(
         [sys.executable, "-m", "demo", *argv],
         cwd=cwd,
-        env={**os.environ, "HOME": pwd.getpwuid(os.getuid()).pw_dir, "TMPDIR": str(folder), **environ},
+        env={**os.environ, **PACKAGES, **user, **environ},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
 
 
 def left_behind(folder: Path) -> list[str]:
@@ -49,8 +60,8 @@ def left_behind(folder: Path) -> list[str]:
 
 @pytest.mark.timeout(420)
 def test_every_step_holds_and_an_outsider_can_check_it(tmp_path: Path) -> None:
-    process = start(tmp_path, "--json", "--keep")
-    out, err = process.communicate(timeout=400)
+    with demo(tmp_path, "--json", "--keep") as process:
+        out, err = process.communicate(timeout=400)
     records: list[dict[str, Any]] = [json.loads(line) for line in out.splitlines()]
     assert process.returncode == 0, f"{records[-1]} {err}"
     last = records[-1]
@@ -87,23 +98,18 @@ def _check_folder(folder: Path, last: dict[str, Any]) -> None:
 
 @pytest.mark.timeout(420)
 def test_ctrl_c_in_the_middle_of_the_update_leaves_nothing(tmp_path: Path) -> None:
-    process = start(tmp_path, "--json")
-    assert process.stdout is not None
-    seen = []
-    for line in process.stdout:
-        seen.append(json.loads(line)["kind"])
-        if seen[-1] == "drain_waiting":
-            process.send_signal(signal.SIGINT)
-            break
-    rest = [json.loads(line) for line in process.stdout.read().splitlines()]
-    assert process.wait(60) == 130
+    with demo(tmp_path, "--json") as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if json.loads(line)["kind"] == "drain_waiting":
+                process.send_signal(signal.SIGINT)
+                break
+        rest = [json.loads(line) for line in process.stdout.read().splitlines()]
+        assert process.wait(60) == 130, rest
     assert rest[-1]["kind"] == "demo_finished"
     assert not rest[-1]["ok"]
     assert list(tmp_path.glob("nedura-demo-*")) == []
     assert left_behind(tmp_path) == []
-    process.stdout.close()
-    if process.stderr is not None:
-        process.stderr.close()
 
 
 def test_a_tree_that_is_no_checkout_is_one_clear_line(tmp_path: Path) -> None:
@@ -111,8 +117,8 @@ def test_a_tree_that_is_no_checkout_is_one_clear_line(tmp_path: Path) -> None:
     for name in ("demo", "nedura", "renderers"):
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
     roots = (tree, tree / "renderers" / "cli", tree / "renderers" / "gateway")
-    process = start(tmp_path, "--plain", cwd=tree, PYTHONPATH=os.pathsep.join(map(str, roots)))
-    out, err = process.communicate(timeout=50)
+    with demo(tmp_path, "--plain", cwd=tree, PYTHONPATH=os.pathsep.join(map(str, roots))) as process:
+        out, err = process.communicate(timeout=50)
     assert process.returncode == 1
     assert "is no git checkout; the demo needs one" in out
     assert "Traceback" not in out + err
