@@ -18,9 +18,10 @@ from typing import Any
 
 from nedura.http import Client, open_client
 from nedura.signin.accounts import AccountStore
-from nedura.signin.handoff import AT_ONCE, drain
+from nedura.signin.handoff import drain
 from nedura.signin.handoff_record import HandoffStore
 from nedura.signin.handoff_rules import Record, note
+from nedura.signin.handoff_sending import AT_ONCE
 from nedura.signin.identity import account_entry
 from nedura.testing.http import PortalTransport
 from nedura.testing.portal import Fault, Portal

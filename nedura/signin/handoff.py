@@ -9,7 +9,7 @@ import asyncio
 import functools
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,20 +23,10 @@ from nedura.product import NEDURA, Product
 from nedura.signin.accounts import AccountStore
 from nedura.signin.addresses import portal_of, same_portal
 from nedura.signin.background import in_thread
-from nedura.signin.group_commit import GroupCommit
 from nedura.signin.handoff_copy import public_view, result_lines
 from nedura.signin.handoff_record import HandoffStore
-from nedura.signin.handoff_rules import (
-    Record,
-    Reply,
-    State,
-    abandon,
-    is_due,
-    lease,
-    read_reply,
-    renewed,
-    settle,
-)
+from nedura.signin.handoff_rules import Record, Reply, State, abandon, is_due, read_reply, renewed
+from nedura.signin.handoff_sending import Sending
 from nedura.signin.refresh import ClientFactory, Outcome, Refresh, refresh_account
 from nedura.text import Secret, clean
 
@@ -44,12 +34,6 @@ __all__ = ["CLAIM_SECONDS", "DrainResult", "drain", "handoff_lines", "latest_rec
 
 CLAIM_SECONDS: Final = 20.0
 """Deadline of one request, well inside the lease."""
-
-AT_ONCE: Final = 5
-"""Requests under way at a time for one profile."""
-
-CLOSE_TIMEOUT: Final = 1.0
-"""Seconds to wait for the leaf lock when the time is up."""
 
 log = logging.getLogger("nedura.signin.handoff")
 
@@ -149,13 +133,13 @@ class _Drain:
     portal: str = ""
     renew: bool = False
     results: list[DrainResult] = attrs.field(factory=list)
-    under_way: dict[str, tuple[Record, Reply]] = attrs.field(factory=dict)
-    """Records that left and are not settled on disk, with what is known of their answer."""
-    ended: bool = False
-    writes: GroupCommit = attrs.field(init=False)
+    sending: Sending = attrs.field(init=False)
+    judged: dict[tuple[str, str], str] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        self.writes = GroupCommit(self.store)
+        self.sending = Sending(
+            store=self.store, clock=self.clock, may_send=lambda record: not self._foreign(record)
+        )
 
     async def all(self) -> None:
         """Send what is due; `results` then holds what is settled on disk, whichever way this ends."""
@@ -204,43 +188,26 @@ class _Drain:
         trust = resolve_trust(
             stored=(account.entry or {}).get("tls"), environ=self.environ, product=self.product
         )
-        tried: set[str] = set()
         async with self.client_factory(trust, timeout=CLAIM_SECONDS, environ=self.environ) as client:
-            ask = functools.partial(self._claim, client, bearer)
-            done = await asyncio.gather(
-                *(self._work(ask, tried) for _ in range(AT_ONCE)), return_exceptions=True
-            )
-        for problem in done:
-            if isinstance(problem, BaseException):  # after the last of them has ended: none goes on unseen
-                raise problem
+            await self.sending.run(functools.partial(self._claim, client, bearer))
 
     async def _close(self) -> None:
-        """Settle what left and is not settled, as unanswered where nothing came: the schedule counts a request that was cut off too.
-
-        Its thread finishes even when this is cancelled. A store that cannot be written keeps the leases, as after a crash.
-        """
-        self.ended = True
-        if not self.under_way:
-            return
+        """Settle what left and give back what did not. Its thread finishes even when this is cancelled."""
         try:
-            await asyncio.shield(in_thread(self._settle_rest))
+            await asyncio.shield(in_thread(self.sending.close))
         except NeduraError as error:  # told here: another way out may be under way already
             log.warning("hand-off of %s: %s", clean(self.store.home.name, 80), error.message)
-
-    def _settle_rest(self) -> None:
-        settled: list[Record] = []
-
-        def decide(records: tuple[Record, ...]) -> tuple[Record, ...]:
-            settled[:] = [
-                settle(records, sent, reply, self.clock.time()) for sent, reply in self.under_way.values()
-            ]
-            return functools.reduce(_with, settled, records)
-
-        self.store.change(decide, timeout=CLOSE_TIMEOUT)
-        self.results += map(_result, settled)
+        finally:
+            self.results += map(_result, self.sending.settled)
 
     def _foreign(self, record: Record) -> str:
         """Why a record may not be sent for this account; empty when it may."""
+        key = record.account_sub, record.portal_base_url
+        if key not in self.judged:
+            self.judged[key] = self._judge(record)
+        return self.judged[key]
+
+    def _judge(self, record: Record) -> str:
         if not record.account_sub or record.account_sub != self.subject:
             return "other_account"
         try:
@@ -278,48 +245,7 @@ class _Drain:
         async def no_bearer(record: Record) -> Reply:
             return Reply(code="no_bearer")
 
-        await self._work(no_bearer, set())
-
-    async def _work(self, ask: Callable[[Record], Awaitable[Reply]], tried: set[str]) -> None:
-        """Take, ask and settle records until none is due; one write settles a record and takes the next."""
-        record = await self._turnover(tried)
-        while record is not None:
-            if record.open:
-                self.under_way[record.id] = record, await ask(record)
-            record = await self._turnover(tried, record)
-
-    async def _turnover(self, tried: set[str], sent: Record | None = None) -> Record | None:
-        """Apply an answer to the record that was sent, then count and lease the next due one: one locked write.
-
-        The lease is on disk before its request leaves. An answer to a record that is no longer the one that was sent changes nothing.
-        """
-        answered = self.under_way.get(sent.id) if sent is not None else None
-        settled, taken = sent, None
-        now = self.clock.time()
-
-        def decide(records: tuple[Record, ...]) -> tuple[Record, ...]:
-            nonlocal settled, taken
-            if answered is not None:
-                settled = settle(records, *answered, now)
-                records = _with(records, settled)
-            due = next((one for one in records if self._may_send(one, tried, now)), None)
-            if due is None or self.ended:
-                return records
-            taken = lease(due, now)
-            self.under_way[taken.id] = taken, Reply(code="no_answer")
-            return _with(records, taken)
-
-        await self.writes.write(decide)
-        if settled is not None:
-            self.under_way.pop(settled.id, None)
-            self.renew |= settled.renewal_owed
-            self.results.append(_result(settled))
-        if taken is not None:
-            tried.add(taken.id)
-        return taken
-
-    def _may_send(self, record: Record, tried: set[str], now: float) -> bool:
-        return record.id not in tried and is_due(record, now) and not self._foreign(record)
+        await self.sending.run(no_bearer)
 
     async def _claim(self, client: Client, bearer: Secret, record: Record) -> Reply:
         secret = self.product.setting(self.environ, "ANON_API_SECRET")
@@ -347,7 +273,7 @@ class _Drain:
 
         What is owed is on disk until it is done: the end of this run, or a portal that is away, leaves it to the next one.
         """
-        if not self.renew:
+        if not (self.renew or any(record.renewal_owed for record in self.sending.settled)):
             return
         done = await refresh_account(
             self.accounts,
@@ -360,11 +286,9 @@ class _Drain:
         )
         if done.outcome is not Outcome.LATER:
             now = self.clock.time()
-            await self.writes.write(lambda records: tuple(renewed(record, now) for record in records))
-
-
-def _with(records: tuple[Record, ...], changed: Record) -> tuple[Record, ...]:
-    return tuple(changed if record.id == changed.id else record for record in records)
+            await in_thread(
+                lambda: self.store.change(lambda records: tuple(renewed(record, now) for record in records))
+            )
 
 
 def _result(record: Record) -> DrainResult:

@@ -30,10 +30,12 @@ __all__ = [
     "is_due",
     "lease",
     "note",
+    "prolonged",
     "pruned",
     "read_reply",
     "record_id",
     "renewed",
+    "returned",
     "settle",
 ]
 
@@ -216,6 +218,30 @@ def lease(record: Record, now: float) -> Record:
     )
 
 
+def prolonged(records: Iterable[Record], leased: Record, now: float) -> Record:
+    """A lease that waited for its request, from now on; what somebody else changed meanwhile stays as it is."""
+    current = _current(records, leased)
+    if not _untouched(current, leased):
+        return current
+    return attrs.evolve(
+        current, next_attempt_at=now + LEASE, scheduled_at=now, updated_at=_later(current, now)
+    )
+
+
+def returned(records: Iterable[Record], leased: Record, before: Record, now: float) -> Record:
+    """The record after a lease whose request never left: not counted, due as it was."""
+    current = _current(records, leased)
+    if not _untouched(current, leased):
+        return current
+    return attrs.evolve(
+        current,
+        attempts=before.attempts,
+        next_attempt_at=before.next_attempt_at,
+        scheduled_at=before.scheduled_at,
+        updated_at=_later(current, now),
+    )
+
+
 def after(record: Record, reply: Reply, now: float) -> Record:
     """Apply the answer to the attempt that `lease` counted."""
     state = TRANSITIONS[reply.answer, record.attempts >= MAX_ATTEMPTS]
@@ -240,9 +266,17 @@ def after(record: Record, reply: Reply, now: float) -> Record:
 
 def settle(records: Iterable[Record], sent: Record, reply: Reply, now: float) -> Record:
     """The record after its answer, or as it is now when somebody else changed it meanwhile: a late answer decides nothing."""
-    current = next((record for record in records if record.id == sent.id), sent)
-    untouched = current.open and current.attempts == sent.attempts
-    return after(current, reply, now) if untouched else current
+    current = _current(records, sent)
+    return after(current, reply, now) if _untouched(current, sent) else current
+
+
+def _current(records: Iterable[Record], sent: Record) -> Record:
+    return next((record for record in records if record.id == sent.id), sent)
+
+
+def _untouched(current: Record, sent: Record) -> bool:
+    """Whether a record is still the one that was leased; one that the lease itself closed has no answer to wait for."""
+    return current.open and current.attempts == sent.attempts
 
 
 def renewed(record: Record, now: float) -> Record:
