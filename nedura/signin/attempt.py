@@ -140,6 +140,10 @@ class _Stopped(Exception):
     """The user cancelled. Never leaves this module."""
 
 
+class _Overtaken(Exception):
+    """Another sign-in of this home was saved first; its e-mail address is the argument. Never leaves this module."""
+
+
 @attrs.define(kw_only=True, eq=False)
 class Attempt:
     """State of one sign-in between two yields. Arguments as `run_sign_in`."""
@@ -181,6 +185,8 @@ class Attempt:
             return await self._next()
         except _Stopped:
             return Cancelled(replaced=bool(getattr(self.cancelled, "replaced", False)))
+        except _Overtaken as first:
+            return AlreadySignedIn(email=str(first))
         except Exception as error:  # the generator's border: everything that goes wrong is a state
             return failure_of(error, saved=self._saved is not None)
 
@@ -441,11 +447,14 @@ class Attempt:
             label=self.options.label,
             priority=self.options.priority,
             seconds=self.parts.save_seconds,
+            first_only=not self.options.replace,
         )
         try:
             saved = await saving.run(self.persist_guard() if self.persist_guard is not None else None)
         finally:  # what is on disk counts, whatever a guard or scope raised after it
             self._saved, self._unsure = saving.saved, saving.unsure
+        if saving.taken is not None:
+            raise _Overtaken(saving.taken.email)
         if saved is None:
             raise _Stopped
         return saved

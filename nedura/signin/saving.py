@@ -11,8 +11,9 @@ import attrs
 
 from nedura.errors import StoreError
 from nedura.signin.accounts import AccountStore
-from nedura.signin.auth_state import Saved
+from nedura.signin.auth_state import AuthState, Saved
 from nedura.signin.background import Gate, in_thread
+from nedura.signin.identity import Kind
 
 __all__ = ["SAVE_SECONDS", "SLICE", "Saving"]
 
@@ -37,6 +38,7 @@ class Saving:
         stop: whether the user cancelled.
         scope: binds the profile.
         label, priority: name and order of the login.
+        first_only: an account that came to the home meanwhile stays: of several sign-ins at once the first one counts.
         seconds: longest time for all of it.
     """
 
@@ -48,6 +50,10 @@ class Saving:
     label: str = ""
     priority: int | None = None
     seconds: float = SAVE_SECONDS
+    first_only: bool = False
+    taken: AuthState | None = attrs.field(default=None, init=False)
+    """The stores as another sign-in left them, when it came first and nothing was written."""
+
     _gate: Gate = attrs.field(factory=Gate)
     saved: Saved | None = attrs.field(default=None, init=False)
     """What the write did, known as soon as it returned, whatever guard or scope do afterwards."""
@@ -87,6 +93,9 @@ class Saving:
                 stack.enter_context(self.scope())
             transaction = stack.enter_context(self.store().transaction())
             if not stack.enter_context(guard) or self.stop() or not self._gate.enter():
+                return None
+            if self.first_only and transaction.state.kind(self.now) is Kind.ACCOUNT:
+                self.taken = transaction.state
                 return None
             self.unsure = True
             try:

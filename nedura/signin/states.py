@@ -318,7 +318,7 @@ class Failed:
 @final
 @attrs.frozen(kw_only=True)
 class AlreadySignedIn:
-    """There is an account already; nothing was asked of the service.
+    """There is an account already: found before anything was asked of the service, or saved by another sign-in that came first.
 
     Attributes:
         email: its address as its token says; may be empty.

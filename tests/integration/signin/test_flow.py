@@ -32,6 +32,7 @@ from nedura.signin import (
     settle_after_upgrade,
     sign_in,
 )
+from nedura.signin.handoff_record import HandoffStore
 from nedura.signin.identity import quarantined
 from nedura.testing.http import ScriptedTransport, reply
 from nedura.testing.portal import Fault
@@ -671,13 +672,25 @@ async def test_a_slow_renderer_makes_no_early_poll(world: World) -> None:
     assert [e.error for e in world.portal.log.entries if e.route == "token.device"] == [""]
 
 
-async def test_two_at_once_in_one_home_end_whole(world: World) -> None:
-    states = await asyncio.gather(*(world.last() for _ in range(2)))
-    assert all(isinstance(state, Completed) for state in states)
+async def test_of_several_at_once_the_first_counts_and_the_others_give_their_grant_back(world: World) -> None:
+    world.guest("gmail")
+    states = await asyncio.gather(*(world.last() for _ in range(3)))
+    assert sorted(state.kind for state in states) == ["already_signed_in", "already_signed_in", "completed"]
+    assert all(state.copy.endswith("alice@example.test.") for state in states if state.kind != "completed")
     entry = read(world.store().path)["providers"]["nous"]
     shared = read(world.store().shared_path)
     assert entry["refresh_token"] == shared["refresh_token"]
-    assert entry["refresh_token"] in {family.current for family in world.portal.store.families}
+    kept = [family for family in world.portal.store.families if not family.revoked]
+    assert [family.current for family in kept] == [entry["refresh_token"]]
+    assert world.routes().count("revoke") == 2
+    assert len(HandoffStore(world.home).read()) == 1
+
+
+async def test_a_login_that_may_replace_replaces_what_came_meanwhile(world: World) -> None:
+    states = await asyncio.gather(*(world.last(options=LoginOptions(replace=True)) for _ in range(2)))
+    assert all(isinstance(state, Completed) for state in states)
+    entry = read(world.store().path)["providers"]["nous"]
+    assert entry["refresh_token"] == read(world.store().shared_path)["refresh_token"]
 
 
 async def test_options_of_the_longer_login(world: World) -> None:
