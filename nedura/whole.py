@@ -6,7 +6,6 @@ Standard library only, and one or two `stat` calls when all is well. A sealed ge
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from typing import Final
 
@@ -66,6 +65,8 @@ def _mend_by_copy(root: str, git_dir: str) -> tuple[bool, str]:
     script = os.path.join(copy, "nedura", "update", "source", "torn.py")
     if not pre.isalnum() or not os.path.isfile(os.path.join(copy, "MANIFEST")):
         return False, "an update was interrupted and no copy of the repair code is there; run: git status"
+    import subprocess  # only a repair pays for it
+
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-S", "-B", "-X", "utf8", script, root], timeout=MEND_SECONDS, check=False

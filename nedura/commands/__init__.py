@@ -10,7 +10,7 @@ import argparse
 import functools
 import importlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NoReturn
 
 from nedura.commands.examples import EXAMPLES
@@ -101,11 +101,39 @@ def _did_you_mean(word: str, choices: Sequence[str]) -> str:
     return f"there is no {shown!r}; there are {', '.join(choices)}"
 
 
-def build_parser(prog: str = "nedura") -> Parser:
-    """The whole grammar.
+class _Named:
+    """Stands for a command that no word of the line names: `--help` lists it, and nothing is built for it."""
+
+    def __getattr__(self, name: str) -> Callable[..., _Named]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *arguments, **options: self
+
+
+class _Commands:
+    """The top level of the grammar, as groups see it: parsers for the commands that the line can mean, names for the others."""
+
+    def __init__(self, real: argparse._SubParsersAction[Parser], words: Sequence[str]) -> None:
+        self._real = real
+        self._words = frozenset(words)
+
+    def add_parser(self, name: str, **options: Any) -> Any:
+        """A parser, or what takes everything that a group tells it and forgets it."""
+        if name in self._words:
+            return self._real.add_parser(name, **options)
+        self._real._name_parser_map[name] = None  # type: ignore[assignment]
+        if "help" in options:
+            self._real._choices_actions.append(self._real._ChoicesPseudoAction(name, (), options["help"]))
+        return _Named()
+
+
+def build_parser(prog: str = "nedura", words: Sequence[str] | None = None) -> Parser:
+    """The grammar, whole or as far as one command line can need it.
 
     Args:
         prog: the command's name.
+        words: the command line. argparse takes a command by its exact name only, so one that is no word of the line cannot
+            be meant: it stays a name in the help and in "did you mean".
     """
     parser = Parser(
         prog=prog,
@@ -115,8 +143,9 @@ def build_parser(prog: str = "nedura") -> Parser:
     for flags, how in TOP_OPTIONS:
         parser.add_argument(*flags, **how)  # type: ignore[arg-type]
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=Parser)
+    known = commands if words is None else _Commands(commands, words)
     for group in GROUPS:
-        importlib.import_module(f"nedura.commands.{group}").add(commands)
+        importlib.import_module(f"nedura.commands.{group}").add(known)
     for path, each in each_parser(parser):
         _finish(path, each)
     return parser
@@ -141,7 +170,7 @@ def _finish(path: tuple[str, ...], parser: argparse.ArgumentParser) -> None:
 def _choices(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            return dict(action.choices)
+            return {name: inner for name, inner in action.choices.items() if inner is not None}
     return {}
 
 
@@ -182,7 +211,7 @@ def own_flags(tokens: Sequence[str]) -> frozenset[str] | None:
 
     A command that takes the rest of the line as its own arguments owns every option.
     """
-    parser: argparse.ArgumentParser | None = subparser(build_parser(), tokens[0])
+    parser: argparse.ArgumentParser | None = subparser(build_parser(words=tokens[:1]), tokens[0])
     if parser is None:
         return None
     found: frozenset[str] = frozenset()

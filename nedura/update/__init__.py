@@ -41,11 +41,12 @@ if TYPE_CHECKING:
         SnapshotRestored,
         SnapshotsStarted,
     )
+    from nedura.update.exempt import is_exempt
     from nedura.update.generation.install import install_checkout
     from nedura.update.generation.pm import PmCollected, PmStatus, collect_garbage, pm_status
     from nedura.update.generation.pm_repair import PmSynced, pm_sync
     from nedura.update.kinds import known_kinds
-    from nedura.update.launch import Launch, is_exempt
+    from nedura.update.launch import Launch
     from nedura.update.ledger.marker import action_marker
     from nedura.update.ledger.receipts import ReceiptStore
     from nedura.update.ledger.status import UpdateStatus, status_by_action, status_of
@@ -137,7 +138,7 @@ _EXPORTS = {
     "pm_sync": "nedura.update.generation.pm_repair",
     "known_kinds": "nedura.update.kinds",
     "Launch": "nedura.update.launch",
-    "is_exempt": "nedura.update.launch",
+    "is_exempt": "nedura.update.exempt",
 }
 
 __all__ = [

@@ -5,7 +5,6 @@ Costs two look-ups and the names of one folder when nothing is owed (decision 49
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from nedura.installs import (
     checkout_of,
     install_id_for,
     read_identity,
+    release_of,
     running_code,
     sealed_install_of,
 )
@@ -33,23 +33,11 @@ from nedura.update.ledger.leftovers import sweep_folder
 from nedura.update.ledger.lock import is_running
 from nedura.update.ledger.obligations import RestartObligation, TailObligation, restart_folder
 
-__all__ = ["EXEMPT", "Launch", "is_exempt"]
+__all__ = ["Launch"]
 
-EXEMPT: Final = frozenset({"update", "install", "pm", "completion", "dev", "gateway", "serve", "dashboard"})
-"""Commands that never retry: they are the update itself, or they run under a supervisor."""
 FOREGROUND_SECONDS: Final = 30.0
 LOOK_SECONDS: Final = 0.5
 Say = Callable[[str], None]
-
-
-def is_exempt(command: str | None, *, as_json: bool) -> bool:
-    """Whether this launch must not touch what is owed: the wrong command, or a reader that wants nothing but its JSON.
-
-    Args:
-        command: the command, None for `--version`, `--help` and the like.
-        as_json: whether stdout belongs to a machine.
-    """
-    return command is None or as_json or command in EXEMPT
 
 
 class Finisher(Protocol):
@@ -100,7 +88,7 @@ class Launch:
                 say=say,
                 product=product,
             )
-        checkout = checkout_of(Path(__file__))
+        checkout = checkout_of(Path(__file__)) or release_of(Path(__file__))
         if checkout is None:
             return None
         paths = InstallPaths(root, install_id_for(checkout))
@@ -179,6 +167,8 @@ class Launch:
         record = debt.read()
         if record is None:
             return
+        import asyncio  # only a debt pays for it
+
         owed = asyncio.run(self._owed(debt))
         if owed is None:
             return

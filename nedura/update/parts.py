@@ -78,18 +78,24 @@ class UpdateParts:
     scope: Callable[[], Awaitable[Sequence[str]]] = _no_scope
 
 
+def _validate(run: Run) -> AsyncGenerator[Event, None]:
+    """The real one; a run with nothing new does not load it."""
+    from nedura.update.validation.validate import validate
+
+    return validate(run)
+
+
 def default_parts() -> UpdateParts:
     """The real ones."""
     from nedura.update import real
     from nedura.update.completion.spawn import spawn
-    from nedura.update.validation.validate import validate
 
     return UpdateParts(
         admit=real.admit,
         plan=real.plan,
         snapshot=real.snapshot,
         prepare=real.prepare,
-        validate=validate,
+        validate=_validate,
         commit=real.commit,
         take_back=real.take_back,
         fleet=real.fleet,

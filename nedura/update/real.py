@@ -1,6 +1,7 @@
 """The real stages behind `UpdateParts`: the owners' functions, called with what the run knows.
 
-Everything is imported with this module, before anything moves: a checkout layout must not import from the new tree afterwards.
+What only one layout or one option needs is imported when it is needed, so that a run with nothing to do does not pay for it. Before a
+working tree moves, `preload` imports all the rest: the files are new code afterwards. A sealed process keeps its own generation.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from nedura.homes import DEFAULT_PROFILE, profile_name
 from nedura.profiles import list_profiles
 from nedura.update.bounded import in_thread
 from nedura.update.commit import sealed
-from nedura.update.commit.of_run import commit_checkout, commit_zip, preflight_checkout, waiting_edits
 from nedura.update.commit.sealed import commit_sealed
 from nedura.update.commit_point import paths_of
 from nedura.update.completion.preload import preload
@@ -31,19 +31,14 @@ from nedura.update.generation.durable import remove_tree
 from nedura.update.generation.generations import is_generation, read_manifest
 from nedura.update.generation.kept import prepare_current
 from nedura.update.generation.prepare import prepare as prepare_new
-from nedura.update.generation.prepare_checkout import prepare_checkout
-from nedura.update.generation.rollback import prepare_rollback
 from nedura.update.ledger.leftovers import sweep
 from nedura.update.parts import Refusal
 from nedura.update.planning import admission
 from nedura.update.planning.plan import plan_update
 from nedura.update.prompt import ask_by_file, said_yes
 from nedura.update.run import Candidate, Run
-from nedura.update.state.backup import take_backup
 from nedura.update.state.levels import judge_state, state_range
-from nedura.update.state.snapshot import take_snapshots
 from nedura.update.state.snapshot_mode import KEY, snapshot_mode
-from nedura.update.state.way_back import BACKUP_NOTE, bring_back
 from nedura.wire import Event, to_wire
 
 __all__ = [
@@ -73,7 +68,9 @@ async def admit(run: Run) -> Refusal | None:
     refusal = await admission.admit(run)
     subject = run.notes.get("subject")
     run.checkout = getattr(subject, "checkout", None)
-    if refusal is None:
+    if refusal is None and run.layout == "checkout":
+        from nedura.update.commit.of_run import preflight_checkout
+
         await asyncio.to_thread(preflight_checkout, run)
     return refusal
 
@@ -82,7 +79,11 @@ def prepare(run: Run) -> AsyncGenerator[Event, None]:
     """The candidate: a new one built aside, a kept one, or what is current."""
     if run.options.finish_only:
         return prepare_current(run)
-    return _fitting(run, prepare_rollback(run) if run.options.rollback is not None else _prepare_new(run))
+    if run.options.rollback is None:
+        return _fitting(run, _prepare_new(run))
+    from nedura.update.generation.rollback import prepare_rollback
+
+    return _fitting(run, prepare_rollback(run))
 
 
 async def _fitting(run: Run, events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
@@ -97,7 +98,7 @@ async def _fitting(run: Run, events: AsyncGenerator[Event, None]) -> AsyncGenera
 
 
 def _judge_state(run: Run, candidate: Candidate) -> None:
-    if run.layout == "checkout":
+    if run.layout != "sealed":
         if run.checkout is not None:
             level = state_range(run.checkout, run.product.command).state_max
             judge_state(state_range(candidate.tree, run.product.command), level)
@@ -107,9 +108,21 @@ def _judge_state(run: Run, candidate: Candidate) -> None:
         judge_state(read_manifest(candidate.folder).state, read_manifest(current).state_max)
 
 
-async def _prepare_new(run: Run) -> AsyncGenerator[Event, None]:
-    """A new candidate; with nothing new in a checkout, edits that still wait are named (C021)."""
-    events = prepare_checkout(run) if run.layout == "checkout" else prepare_new(run)
+def _prepare_new(run: Run) -> AsyncGenerator[Event, None]:
+    """A new candidate."""
+    if run.layout == "zip":
+        from nedura.update.generation.prepare_zip import prepare_zip
+
+        return prepare_zip(run)
+    return _prepare_checkout(run) if run.layout == "checkout" else prepare_new(run)
+
+
+async def _prepare_checkout(run: Run) -> AsyncGenerator[Event, None]:
+    """A new candidate; with nothing new, edits that still wait are named (C021)."""
+    from nedura.update.commit.of_run import waiting_edits
+    from nedura.update.generation.prepare_checkout import prepare_checkout
+
+    events = prepare_checkout(run)
     changed = True
     try:
         async for event in events:
@@ -148,8 +161,12 @@ async def snapshot(run: Run) -> AsyncGenerator[Event, None]:
     if mode == "off":
         yield Skipped(name="snapshot", reason="--no-backup" if run.options.no_backup else f"{KEY} is off")
         return
+    from nedura.update.state.snapshot import take_snapshots
+
     parts: list[AsyncGenerator[Any, None]] = [take_snapshots(profiles_of(run), clock=run.clock)]
     if mode == "full":
+        from nedura.update.state.backup import take_backup
+
         keep = max(1, int(config.get("updates.backup_keep", 5)))
         parts.append(take_backup(run.root_home, keep=keep, checkout=run.checkout, clock=run.clock))
     for events in parts:
@@ -162,12 +179,14 @@ async def snapshot(run: Run) -> AsyncGenerator[Event, None]:
 
 def commit(run: Run) -> AsyncGenerator[Event, None]:
     """The one move, by layout."""
-    move = {"sealed": _commit_sealed, "checkout": _commit_checkout, "zip": commit_zip}[run.layout](run)
-    return _with_state(run, move) if BACKUP_NOTE in run.notes else move
+    move = {"sealed": _commit_sealed, "checkout": _commit_checkout, "zip": _commit_zip}[run.layout](run)
+    return _with_state(run, move) if run.options.with_backup else move
 
 
 async def _with_state(run: Run, move: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
     """State first: it is refused as a whole or comes back as a whole, and only then the code goes back to what can read it."""
+    from nedura.update.state.way_back import bring_back
+
     for events in (bring_back(run), move):
         try:
             async for event in events:
@@ -184,7 +203,24 @@ async def _commit_checkout(run: Run) -> AsyncGenerator[Event, None]:
         answer = await ask_by_file(run.home, question, "no", run.clock)
         run.options = attrs.evolve(run.options, keep_stash=not said_yes(answer))
     preload()
+    from nedura.update.commit.of_run import commit_checkout
+
     events = commit_checkout(run)
+    try:
+        async for event in events:
+            yield event
+    finally:
+        await events.aclose()
+        if run.candidate is not None and run.committed:  # what was validated aside has done its work
+            await asyncio.to_thread(remove_tree, run.candidate.folder)
+
+
+async def _commit_zip(run: Run) -> AsyncGenerator[Event, None]:
+    """The swap of an unpacked tree replaces our own files as well."""
+    preload()
+    from nedura.update.commit.of_run import commit_zip
+
+    events = commit_zip(run)
     try:
         async for event in events:
             yield event

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Literal
-from xml.sax.saxutils import escape
 
 import attrs
 
@@ -293,6 +292,8 @@ def task_xml(launcher: str, arguments: Sequence[str], folder: str, user: str) ->
     Raises:
         UsageError: a value has control characters or quotes.
     """
+    from xml.sax.saxutils import escape  # late: it brings urllib.request and email along
+
     for value in (launcher, folder, user, *arguments):
         if any(ord(char) < 32 or char == '"' for char in value):
             raise UsageError("A path holds characters that no task may hold.")

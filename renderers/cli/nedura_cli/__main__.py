@@ -1,5 +1,5 @@
 """`python -m nedura_cli` is the command."""
 
-from nedura_cli.main import main
+from nedura_cli.main import program
 
-raise SystemExit(main())
+raise SystemExit(program())

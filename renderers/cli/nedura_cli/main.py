@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -15,13 +16,24 @@ if TYPE_CHECKING:
 
     Handler = Callable[[argparse.Namespace, Output], int]
 
-__all__ = ["main"]
+__all__ = ["main", "program"]
 
 _VERSION = (["--version"], ["-V"])
 FIRST_LINES = {"update": "Checking this install ..."}
 """Said before the command's modules are loaded, which takes half a second: a person sees a line at once."""
+COLLECT_EVERY = 20_000
+"""New objects between two looks of the garbage collector: at Python's 700 a start's imports are looked through two hundred times."""
 EXIT_UNPINNED = 69
 """This process runs from a generation without its lease (generations.md 3)."""
+
+
+def program() -> int:
+    """`main` for a process of its own: the garbage collector has nothing to find in a start, nor in an end."""
+    gc.set_threshold(COLLECT_EVERY, 10, 10)
+    try:
+        return main()
+    finally:
+        gc.freeze()  # the process ends: its modules need no last look for cycles
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -106,7 +118,7 @@ def _choose_home(argv: list[str]) -> list[str]:
 def _dispatch(argv: list[str]) -> int:
     from nedura.commands import build_parser
 
-    parser = build_parser()
+    parser = build_parser(words=argv)
     args = parser.parse_args(argv)
     from nedura_cli.output import Output  # after the parse: `--help` ends there and pays for nothing else
 
@@ -147,10 +159,12 @@ def _set_up_logging(args: argparse.Namespace) -> None:
 
 def _settle(command: str | None, output: Output) -> None:
     """Finish what an earlier update left, or say that it is owed; never under a supervisor or for a machine (decision 49)."""
-    from nedura.update import Launch, is_exempt
+    from nedura.update import is_exempt
 
     if is_exempt(command, as_json=output.as_json) or os.environ.get("NEDURA_SUPERVISED_CHILD"):
         return
+    from nedura.update import Launch
+
     launch = Launch.here(output.remark)
     if launch is not None:
         launch.settle()
@@ -198,4 +212,4 @@ def _report(argv: list[str], error: NeduraError) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(program())

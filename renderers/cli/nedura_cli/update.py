@@ -13,7 +13,7 @@ from nedura import update as run_update
 from nedura.homes import process_home, root_home
 from nedura.update import ReceiptStore, UpdateFinished, UpdateOptions, action_marker
 from nedura_cli.output import Output
-from nedura_cli.update_view import UpdateView, choose_view
+from nedura_cli.update_plain import UpdateView, choose_view
 
 __all__ = ["logs", "update"]
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 import attrs
 from rich.console import Console, ConsoleOptions, Group, OverflowMethod, RenderableType, RenderResult
@@ -26,32 +25,12 @@ from nedura.update import (
     UserAction,
 )
 from nedura.wire import Event
-from nedura_cli.look import Look, find_look
-from nedura_cli.output import Output
+from nedura_cli.look import Look
 
-__all__ = ["LiveUpdate", "PlainUpdate", "UpdatePicture", "UpdateView", "choose_view", "matrix_parts"]
+__all__ = ["LiveUpdate", "UpdatePicture", "matrix_parts"]
 
 DETAILS: Final = 6
 FOREIGN: Final = 3
-QUIET_TERMINAL: Final = 2.0
-QUIET_PLAIN: Final = 30.0
-"""Seconds without a line after which a view says that it goes on: on a terminal, and for screen readers and logs."""
-
-
-class UpdateView(Protocol):
-    """Shows an update."""
-
-    def show(self, event: Event) -> None:
-        """Show one event."""
-        ...
-
-    def tick(self) -> None:
-        """Called a few times a second: say something if it was quiet for too long."""
-        ...
-
-    def close(self) -> None:
-        """Nothing more comes."""
-        ...
 
 
 @attrs.define
@@ -64,36 +43,6 @@ class _Stage:
     seconds: float = 0.0
     outcome: str = ""
     reason: str = ""
-
-
-class PlainUpdate:
-    """Append-only lines, and a heartbeat when nothing happens."""
-
-    def __init__(self, output: Output, quiet: float, now: Callable[[], float] = time.monotonic) -> None:
-        self._output = output
-        self._quiet = quiet
-        self._now = now
-        self._spoke = self._began = now()
-        self._stage = ""
-
-    def show(self, event: Event) -> None:
-        """Print its terminal copy."""
-        if isinstance(event, StageStarted):
-            self._stage, self._began = event.copy.rstrip("."), self._now()
-        if event.copy_terminal or self._output.as_json:
-            self._output.event(event)
-            self._spoke = self._now()
-
-    def tick(self) -> None:
-        """A heartbeat line after a quiet while; never under `--json`."""
-        now = self._now()
-        if now - self._spoke < self._quiet or self._output.as_json or not self._stage:
-            return
-        self._spoke = now
-        self._output.line(f"  ... {self._stage}, {now - self._began:.0f} s")
-
-    def close(self) -> None:
-        """Nothing to do."""
 
 
 class UpdatePicture:
@@ -312,12 +261,3 @@ class LiveUpdate:
         """Leave the last picture on the screen."""
         self._live.vertical_overflow = "visible"
         self._live.stop()
-
-
-def choose_view(output: Output) -> UpdateView:
-    """The view that fits where stdout leads."""
-    if output.interactive:
-        look = find_look(output.stdout)
-        return LiveUpdate(look, look.console(output.stdout))
-    person = output.stdout.isatty() and not output.plain and os.environ.get("TERM") == "dumb"
-    return PlainUpdate(output, QUIET_TERMINAL if person else QUIET_PLAIN)

@@ -11,7 +11,8 @@ import pytest
 from nedura.installs import CodeIdentity, InstallPaths
 from nedura.locks import FileLock
 from nedura.product import NEDURA
-from nedura.update.launch import Launch, is_exempt
+from nedura.update.exempt import is_exempt
+from nedura.update.launch import Launch
 from nedura.update.ledger.lock import UpdateLock
 from nedura.update.ledger.obligations import RestartObligation, TailObligation
 from nedura.update.ledger.settle import settle_from_fleet

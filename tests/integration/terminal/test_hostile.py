@@ -20,7 +20,8 @@ from nedura_cli.shell.login import LoginPanel
 from nedura_cli.shell.talk import Turn
 from nedura_cli.tables import table
 from nedura_cli.terminal import Terminal
-from nedura_cli.update_view import PlainUpdate, UpdatePicture
+from nedura_cli.update_plain import PlainUpdate
+from nedura_cli.update_view import UpdatePicture
 from tests.kits.hostile import HOSTILE, hostile, is_harmless
 
 CLASSES = {

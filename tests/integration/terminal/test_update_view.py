@@ -26,7 +26,8 @@ from nedura_cli.look import Look
 from nedura_cli.output import Output
 from nedura_cli.tables import cells
 from nedura_cli.terminal import Terminal
-from nedura_cli.update_view import PlainUpdate, UpdatePicture
+from nedura_cli.update_plain import PlainUpdate
+from nedura_cli.update_view import UpdatePicture
 
 NEW = CodeIdentity(install_id="a" * 12, generation="000002", code_sha="b" * 40, code_version="0.2.0")
 

@@ -1,0 +1,71 @@
+"""A command line's grammar is built only as far as that line can need it; nobody may see a difference."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from nedura.commands import build_parser, each_parser, own_flags, subparser
+from nedura.errors import UsageError
+
+WHOLE = {path: parser.format_help() for path, parser in each_parser(build_parser())}
+
+
+@pytest.mark.parametrize("path", sorted(WHOLE), ids=lambda path: " ".join(path) or "nothing")
+def test_a_line_gets_the_same_help_on_every_level(path: tuple[str, ...]) -> None:
+    found = {words: parser.format_help() for words, parser in each_parser(build_parser(words=path))}
+    for depth in range(len(path) + 1):
+        assert found[path[:depth]] == WHOLE[path[:depth]]
+
+
+def test_only_what_the_line_names_is_built() -> None:
+    built = {path[0] for path, _ in each_parser(build_parser(words=["-v", "fleet", "status"])) if path}
+    assert built == {"fleet"}
+
+
+@pytest.mark.parametrize("line", [["updte"], ["fleet", "statsu"], ["--plain", "nothing-like-it"]])
+def test_a_wrong_word_is_answered_as_by_the_whole_grammar(line: list[str]) -> None:
+    said = []
+    for parser in (build_parser(), build_parser(words=line)):
+        with pytest.raises(UsageError) as refused:
+            parser.parse_args(line)
+        said.append(refused.value.diagnostics())
+    assert said[0] == said[1]
+    assert "there is no" in said[0]
+
+
+def test_a_value_that_is_a_commands_name_does_not_confuse_it() -> None:
+    line = ["-z", "update", "-m", "auth", "fleet", "status", "--json"]
+    assert build_parser(words=line).parse_args(line) == build_parser().parse_args(line)
+
+
+def test_the_options_of_a_subcommand_are_those_of_the_whole_grammar() -> None:
+    assert own_flags(["gateway", "run"]) == own_flags(["gateway", "run", "update"])
+    assert "--handler" in (own_flags(["gateway", "run"]) or ())
+    assert own_flags(["no-command-of-ours"]) is None
+
+
+def test_a_command_that_is_not_named_has_no_parser() -> None:
+    assert subparser(build_parser(words=["auth"]), "update") is None
+    assert subparser(build_parser(), "update") is not None
+
+
+def test_a_start_pays_for_nothing_it_does_not_need() -> None:
+    """What the slowest imports are, and that the paths which must be quick leave them out."""
+    code = (
+        "import sys, nedura.update.pipeline, nedura.update.parts as parts, nedura_cli.update;"
+        "parts.default_parts(); print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "nedura.update.generation.prepare" in loaded
+    slow = {
+        "rich.console",
+        "urllib.request",
+        "httpx",
+        "nedura.update.commit.checkout",
+        "nedura.update.state.backup",
+    }
+    assert not slow & loaded
