@@ -100,6 +100,7 @@ def main() -> int:
             "PROMPT_TOOLKIT_NO_CPR": "1",
         }
         child = pexpect.spawn(sys.executable, ["-m", "nedura_cli"], env=environ, dimensions=(30, 100))
+        child.delaybeforesend = None  # pexpect waits 50 ms before it types, which would be measured
         try:
             cpu = 0.0
             until(child, b"/help")
