@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-__all__ = ["ON_TERMINAL", "contrast", "hex_color", "readable"]
+__all__ = ["ON_TERMINAL", "contrast", "hex_color", "is_light", "readable"]
 
 _HEX: Final = re.compile(r"^#[0-9a-fA-F]{6}$")
 
@@ -70,3 +70,8 @@ def readable(key: str, color: str, background: str) -> str:
         if contrast(nearer, background) >= wanted:
             return nearer
     return "#000000" if target == 0 else "#ffffff"
+
+
+def is_light(color: str) -> bool:
+    """Whether dark text can be read better than white on a background `#rrggbb`."""
+    return contrast(color, "#000000") > contrast(color, "#ffffff")

@@ -29,6 +29,7 @@ __all__ = [
     "SkinEntry",
     "Spinner",
     "active_name",
+    "find_skin",
     "list_skins",
     "load_active",
     "load_skin",
@@ -322,19 +323,32 @@ def _read_file(path: Path) -> Mapping[str, Any] | str:
     return found if isinstance(found.get("name"), str) else f"{path.name} has no name."
 
 
-def load_skin(home: Path, name: str) -> Skin:
-    """Load a skin by name: the user's file, else the built-in, else the default with a warning. Never raises."""
+def find_skin(home: Path, name: str) -> Skin:
+    """The skin of a name itself: the user's file, else the built-in.
+
+    Raises:
+        ConfigError: there is none, or its file cannot be used.
+    """
     if not isinstance(name, str) or not SKIN_NAME.fullmatch(name):
-        return _fall_back(DEFAULT_SKIN, f"{clean(name, 60)!r} is no skin name")
+        raise ConfigError(f"{clean(name, 60)!r} is no skin name")
     try:
         content = _read_file(skin_path(home, name))
     except RecordMissing:
         if name in BUILT_IN:
             return parse_skin(BUILT_IN[name], name)
-        return _fall_back(DEFAULT_SKIN, f"there is no skin {name!r}")
+        raise ConfigError(f"there is no skin {name!r}") from None
     if isinstance(content, str):
-        return _fall_back(name if name in BUILT_IN else DEFAULT_SKIN, content)
+        raise ConfigError(content)
     return parse_skin(content, name, skin_path(home, name))
+
+
+def load_skin(home: Path, name: str) -> Skin:
+    """`find_skin`, else the built-in of that name, else the default, with a warning. Never raises."""
+    try:
+        return find_skin(home, name)
+    except ConfigError as error:
+        known = isinstance(name, str) and name in BUILT_IN
+        return _fall_back(name if known else DEFAULT_SKIN, error.message)
 
 
 def _fall_back(name: str, reason: str) -> Skin:

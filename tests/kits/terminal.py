@@ -23,11 +23,16 @@ class Screen:
 
     Attributes:
         raw: every byte that it wrote.
+        replies: what the terminal answers to which question.
         moments: when it was started, and when it wrote something (monotonic seconds).
     """
 
-    def __init__(self, child: pexpect.spawn, rows: int, columns: int) -> None:
+    def __init__(
+        self, child: pexpect.spawn, rows: int, columns: int, replies: Mapping[bytes, str] | None = None
+    ) -> None:
         self.child = child
+        self.child.delaybeforesend = None  # pexpect's own 50 ms before each key
+        self.replies = dict(replies or {})
         self.raw = b""
         self.moments: list[float] = [time.monotonic()]
         self._screen = pyte.HistoryScreen(columns, rows, history=2000)
@@ -46,6 +51,9 @@ class Screen:
             self.raw += data
             self.moments.append(time.monotonic())
             self._stream.feed(data)
+            for question, answer in self.replies.items():
+                if question in data:
+                    self.child.send(answer)
 
     @property
     def lines(self) -> list[str]:
@@ -122,8 +130,9 @@ def open_screen(
     columns: int = 80,
     environ: Mapping[str, str] | None = None,
     launcher: Path | None = None,
+    replies: Mapping[bytes, str] | None = None,
 ) -> Iterator[Screen]:
-    """`nedura ARGS` on a terminal of a size; with `launcher` the installed command."""
+    """`nedura ARGS` on a terminal of a size; with `launcher` the installed command, with `replies` a terminal that answers questions."""
     wanted = {
         **os.environ,
         "TERM": "xterm-256color",
@@ -133,7 +142,7 @@ def open_screen(
     }
     program, first = (str(launcher), []) if launcher else (sys.executable, ["-m", "nedura_cli"])
     child = pexpect.spawn(program, [*first, *argv], env=wanted, dimensions=(rows, columns), timeout=30)
-    screen = Screen(child, rows, columns)
+    screen = Screen(child, rows, columns, replies)
     try:
         yield screen
     finally:

@@ -21,7 +21,7 @@ from nedura.skins import Skin, load_active
 from nedura.text import clean
 from nedura_cli.terminal import Terminal, harmless, to_ascii
 
-__all__ = ["Look", "find_look"]
+__all__ = ["Look", "background_of", "find_look"]
 
 LONGEST: Final = 100_000
 """Characters of one drawn text."""
@@ -114,6 +114,14 @@ class Look:
         )
 
 
+def background_of(home: Path) -> str:
+    """`display.background` of a home: `light`, `dark` or `auto`."""
+    try:
+        return str(read_config(home).get("display.background", "auto"))
+    except ConfigError:
+        return "auto"
+
+
 def find_look(
     stream: TextIO | None = None, home: Path | None = None, *, plain: bool = False, skin: Skin | None = None
 ) -> Look:
@@ -126,9 +134,5 @@ def find_look(
         skin: in place of the one that the home has chosen.
     """
     home = process_home() if home is None else home
-    try:
-        background = read_config(home).get("display.background", "auto")
-    except ConfigError:
-        background = "auto"
-    terminal = Terminal.detect(stream or sys.stdout, background=str(background), plain=plain)
+    terminal = Terminal.detect(stream or sys.stdout, background=background_of(home), plain=plain)
     return Look(skin or load_active(home), terminal)

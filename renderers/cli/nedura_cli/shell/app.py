@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import os
+import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, Final
 
+import attrs
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import ThreadedCompleter
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.input import Input
@@ -27,11 +32,13 @@ from prompt_toolkit.output import Output as TerminalOutput
 from rich.console import RenderableType
 from rich.text import Text
 
-from nedura.errors import NeduraError
+from nedura.errors import ConfigError, NeduraError
 from nedura.signin import SignInState
 from nedura_cli.above import drawn, print_above
+from nedura_cli.background import AskingInput, ask_background, may_ask
 from nedura_cli.elements import StatusFacts, answer_edges, banner, status_parts
-from nedura_cli.look import Look
+from nedura_cli.look import Look, background_of
+from nedura_cli.newer import newer_version
 from nedura_cli.shell.complete import SlashCompleter
 from nedura_cli.shell.history import LineHistory
 from nedura_cli.shell.keys import make_keys
@@ -44,8 +51,10 @@ from nedura_cli.terminal import harmless
 
 __all__ = ["Shell"]
 
-REFRESH: Final = 5.0
-"""Seconds between two looks at account, model and gateway."""
+TICK: Final = 1.0
+"""Seconds between two looks at the skin and the terminal's background."""
+REFRESH: Final = 5
+"""Ticks between two looks at account, model and gateway."""
 
 States = AsyncGenerator[SignInState, None]
 
@@ -69,24 +78,33 @@ class Shell:
         self._tasks: set[asyncio.Task[None]] = set()
         self._facts = StatusFacts(profile=session.profile)
         self.buffer = Buffer(
-            completer=SlashCompleter(
-                {"profiles": session.profiles, "skins": session.skins, "models": session.models}
+            completer=ThreadedCompleter(  # its sources read files, and typing does not wait for them
+                SlashCompleter(
+                    {"profiles": session.profiles, "skins": session.skins, "models": session.models}
+                )
             ),
             complete_while_typing=Condition(lambda: self.buffer.text.startswith("/")),
             history=LineHistory(session.home),
             multiline=True,
+            on_text_changed=lambda _: self._typed(),
         )
         self.app: Application[None] = Application(
             layout=self._layout(),
             key_bindings=make_keys(self),
             style=style_of(session.look),
             color_depth=depth_of(session.look),
-            input=source,
+            input=source or self._keyboard(),
             output=target,
             mouse_support=False,
             refresh_interval=0.4,
             erase_when_done=True,
         )
+
+    def _keyboard(self) -> Input | None:
+        """The terminal's keys, without its answer about its background where it is asked; None leaves it to prompt_toolkit."""
+        depth = self.session.look.terminal.depth
+        asks = depth and os.name == "posix" and may_ask(os.environ, background_of(self.session.home))
+        return AskingInput(sys.stdin) if asks else None
 
     # --- what it looks like
 
@@ -186,6 +204,7 @@ class Shell:
             self.redraw()
         if settled_model(last) and self.session.model == "nous/welcome":
             self.session.model = ""
+        self.session.names.forget()
         self._look_around()
 
     def _escape(self, sequence: str) -> None:
@@ -275,18 +294,56 @@ class Shell:
         self._facts = await asyncio.to_thread(facts_for, self.session)
         self.redraw()
 
+    def _typed(self) -> None:
+        """The first word after `/model ` asks for the list; the completion follows when it comes."""
+        if self.buffer.text.startswith("/model ") and self.session.names.due(self.session.home):
+            self.start(self._learn_models())
+
+    async def _learn_models(self) -> None:
+        if await self.session.names.learn(self.session.home) and self.buffer.text.startswith("/model "):
+            self.buffer.start_completion(select_first=False)
+
+    def _heed_background(self) -> None:
+        """The terminal has said how its background is."""
+        source, look = self.app.input, self.session.look
+        light = source.answers.light if isinstance(source, AskingInput) else None
+        if light is not None and light != look.terminal.light:
+            self.relook(Look(look.skin, attrs.evolve(look.terminal, light=light)))
+
+    async def _heed_skin(self) -> None:
+        try:
+            look = await asyncio.to_thread(self.session.new_look)
+        except ConfigError as error:
+            self.say(f"The skin stays as it is: {error.message.rstrip('.')}.", "ui_warn")
+            return
+        if look is not None:
+            self.relook(look)
+            for warning in look.skin.warnings:
+                self.say(f"{warning}.", "ui_warn")
+
     async def _watch(self) -> None:
-        while True:
-            await self._read_facts()
-            await asyncio.sleep(REFRESH)
+        for tick in itertools.count():
+            self._heed_background()
+            await self._heed_skin()
+            if tick % REFRESH == 0:
+                await self._read_facts()
+            await asyncio.sleep(TICK)
+
+    async def _tell_newer(self) -> None:
+        if text := await asyncio.to_thread(newer_version, self.session.root):
+            self.say(text, "ui_accent")
 
     async def run(self) -> int:
         """Run until it is left."""
+        if isinstance(self.app.input, AskingInput):
+            await ask_background(self.app.input, self._escape)
+            self._heed_background()
         self._facts = await asyncio.to_thread(facts_for, self.session)
         columns, _ = self._size()
         self.show(banner(self.session.look, self._facts, columns))
         for warning in self.session.look.skin.warnings:
             self.say(f"{warning}.", "ui_warn")
+        self.start(self._tell_newer())
         watch = asyncio.create_task(self._watch())
         try:
             await self.app.run_async()

@@ -12,6 +12,7 @@ from rich.console import RenderableType
 
 from nedura.signin import Code, SignInState
 from nedura_cli.look import Look
+from nedura_cli.newer import newer_version
 from nedura_cli.output import Output
 from nedura_cli.shell.session import Session, facts_for
 from nedura_cli.shell.slash import parse
@@ -88,6 +89,8 @@ class PlainShell:
             f"{words.agent_name}. Profile {facts.profile}, account {facts.account or 'none'}, model {facts.model or 'none'}."
         )
         self.say(words.welcome)
+        if newer := newer_version(self.session.root):
+            self.say(newer)
         while not self._left:
             try:
                 text = input(f"{self.session.look.fit(words.prompt_symbol)} ")

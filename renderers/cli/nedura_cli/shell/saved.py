@@ -19,10 +19,14 @@ _NAME: Final = re.compile(r"shell-[0-9]{8}-[0-9]{6}-[0-9]+")
 LARGEST: Final = 8 * 1024 * 1024
 
 
-def fresh_name(now: float | None = None) -> str:
-    """Name of a new conversation."""
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
-    return f"shell-{stamp}-{os.getpid()}"
+def fresh_name(home: Path, now: float | None = None) -> str:
+    """Name of a new conversation, one that its home does not hold yet."""
+    now = time.time() if now is None else now
+    while True:
+        name = f"shell-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}-{os.getpid()}"
+        if not (home / "sessions" / f"{name}.json").exists():
+            return name
+        now += 1
 
 
 def save(home: Path, name: str, talk: Conversation) -> None:

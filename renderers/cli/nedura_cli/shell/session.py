@@ -21,13 +21,16 @@ from nedura.profile_flag import sticky_profile
 from nedura.profiles import find_profile, list_profiles
 from nedura.signin import SignInState, auth_status, log_out, run_sign_in
 from nedura.skin_files import save_choice
-from nedura.skins import list_skins, load_skin
+from nedura.skins import active_name, list_skins, load_active, load_skin
 from nedura.text import clean
 from nedura.update import ReceiptStore, known_kinds
 from nedura.wire import Event, from_wire
 from nedura_cli.elements import StatusFacts
 from nedura_cli.look import Look
 from nedura_cli.profile_facts import account_of, gateway_of, model_of
+from nedura_cli.shell.models import ModelNames
+from nedura_cli.shell.saved import fresh_name, save
+from nedura_cli.shell.skin_watch import SkinWatch
 from nedura_cli.shell.slash import COMMANDS, Line, find
 from nedura_cli.shell.talk import Conversation, Stream
 
@@ -72,8 +75,11 @@ class Session:
         model: model of this session; empty for the configured one.
         reasoning: reasoning effort of this session; empty for the model's own.
         talk: the conversation.
+        name: what the conversation is kept under.
         stream: where messages go.
         updating: the running update's process.
+        names: model ids for completion.
+        watch: looks whether the skin has changed.
     """
 
     home: Path
@@ -81,8 +87,15 @@ class Session:
     model: str = ""
     reasoning: str = ""
     talk: Conversation = attrs.field(factory=Conversation)
+    name: str = ""
     stream: Stream = stream_reply
     updating: asyncio.subprocess.Process | None = None
+    names: ModelNames = attrs.field(factory=ModelNames)
+    watch: SkinWatch = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.name = self.name or fresh_name(self.home)
+        self.watch = SkinWatch(self.home, active_name(self.home))
 
     @property
     def root(self) -> Path:
@@ -126,9 +139,31 @@ class Session:
         return [(entry.name, entry.description) for entry in list_skins(self.home)]
 
     def models(self) -> Sequence[tuple[str, str]]:
-        """The configured model and the session's; others are typed."""
+        """The configured model, the session's, and what is known of the account's; others are typed."""
         configured = model_of(find_profile(self.root, self.profile)) if self.profile != "custom" else ""
-        return [(name, "") for name in dict.fromkeys((configured, self.model)) if name]
+        marks = {configured: "in the config", self.model: "of this session"}
+        names = dict.fromkeys((configured, self.model, *self.names.known(self.home)))
+        return [(name, marks.get(name, "")) for name in names if name]
+
+    def new_look(self) -> Look | None:
+        """How it looks from now on when the skin was edited or chosen elsewhere, else None. Reads files.
+
+        Raises:
+            ConfigError: the skin cannot be used as it is now.
+        """
+        skin = self.watch.look()
+        if skin is None:
+            return None
+        self.look = Look(skin, self.look.terminal)
+        return self.look
+
+    def keep(self) -> None:
+        """Keep the conversation in its home.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        save(self.home, self.name, self.talk)
 
 
 async def _help(session: Session, line: Line, face: Face) -> None:
@@ -236,6 +271,7 @@ async def _skin(session: Session, line: Line, face: Face) -> None:
         return
     if "--save" in line.options:
         save_choice(session.home, name)
+    session.watch = SkinWatch(session.home, name, chosen="--save" not in line.options)
     session.look = Look(skin, session.look.terminal)
     face.relook(session.look)
     face.say(f"The skin is {name} {'from now on' if '--save' in line.options else 'for this session'}.")
@@ -249,9 +285,14 @@ async def _profile(session: Session, line: Line, face: Face) -> None:
             face.say(f"{mark} {profile.name}{'  (sticky)' if profile.name == sticky else ''}")
         return
     profile = find_profile(session.root, line.words[0])
+    await asyncio.to_thread(session.keep)
     session.home = profile.home
-    session.talk = Conversation()
+    session.talk, session.name = Conversation(), fresh_name(profile.home)
     session.model = ""
+    if not session.watch.chosen:
+        session.watch = SkinWatch(session.home, active_name(session.home))
+        session.look = Look(load_active(session.home), session.look.terminal)
+        face.relook(session.look)
     face.say(f"This shell works on {profile.name} now.")
 
 

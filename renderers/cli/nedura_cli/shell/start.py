@@ -13,7 +13,7 @@ from nedura.signin import start_nous_auth_keepalive, stop_nous_auth_keepalive
 from nedura.text import clean
 from nedura_cli.look import find_look
 from nedura_cli.output import Output
-from nedura_cli.shell.saved import fresh_name, load, save
+from nedura_cli.shell.saved import load
 from nedura_cli.shell.session import Session
 from nedura_cli.shell.talk import Conversation, Turn
 
@@ -23,8 +23,8 @@ PROVIDERS: Final = ("nous",)
 EFFORTS: Final = ("minimal", "low", "medium", "high")
 
 
-def open_session(args: argparse.Namespace, output: Output) -> tuple[str, Session]:
-    """The session that the options ask for, and the name it is kept under.
+def open_session(args: argparse.Namespace, output: Output) -> Session:
+    """The session that the options ask for.
 
     Raises:
         UsageError: an option names something that there is not.
@@ -34,14 +34,14 @@ def open_session(args: argparse.Namespace, output: Output) -> tuple[str, Session
     if args.reasoning and args.reasoning not in EFFORTS:
         raise UsageError(f"--reasoning takes {', '.join(EFFORTS)}.")
     home = process_home()
-    name, talk = (fresh_name(), Conversation()) if args.resume is None else load(home, args.resume)
+    name, talk = ("", Conversation()) if args.resume is None else load(home, args.resume)
     look = find_look(output.stdout, home, plain=output.plain)
-    return name, Session(home, look, model=args.model or "", reasoning=args.reasoning or "", talk=talk)
+    return Session(home, look, model=args.model or "", reasoning=args.reasoning or "", talk=talk, name=name)
 
 
 def shell(args: argparse.Namespace, output: Output) -> int:
     """Run the shell that fits, or send the one message."""
-    name, session = open_session(args, output)
+    session = open_session(args, output)
     try:
         if args.oneshot is not None:
             return asyncio.run(_once(session, args.oneshot, output))
@@ -55,7 +55,7 @@ def shell(args: argparse.Namespace, output: Output) -> int:
         finally:
             stop_nous_auth_keepalive(home)
     finally:
-        _keep(name, session, output)
+        _keep(session, output)
 
 
 def _interactive(session: Session, output: Output) -> int:
@@ -68,9 +68,9 @@ def _interactive(session: Session, output: Output) -> int:
     return asyncio.run(Shell(session).run())
 
 
-def _keep(name: str, session: Session, output: Output) -> None:
+def _keep(session: Session, output: Output) -> None:
     try:
-        save(session.home, name, session.talk)
+        session.keep()
     except StoreError as error:
         output.remark(f"nedura: this conversation was not kept: {error.message}")
 
