@@ -81,7 +81,7 @@ def test_c095_a_gateway_of_another_checkout_is_external_and_owes_nothing(tmp_pat
             assert [row.pid for row in fleet.runtimes] == [mine.pid]
             (item,) = [item for item in fleet.foreign if item.pid == process.pid]
             assert (item.reason, item.detail) == ("another install", install_id_for(other))
-            rows = judge(running_code(), fleet)
+            rows = judge(mine.code(), fleet)
             assert [row.state for row in rows] == ["current"]
             assert complete(rows, expected_rows=True)
     finally:

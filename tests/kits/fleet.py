@@ -18,6 +18,7 @@ from typing import Any
 import attrs
 
 from nedura.fleet import ask_now, find_socket
+from nedura.installs import CodeIdentity
 
 ROOT = Path(__file__).resolve().parents[2]
 SLOW = "nedura.testing.handlers:slow_words"
@@ -79,6 +80,13 @@ class Gateway:
 
     def identify(self) -> dict[str, Any] | None:
         return ask_now(self.home, "identify")
+
+    def code(self) -> CodeIdentity:
+        """What it says it runs. A test compares with this, not with the checkout's HEAD, which may move while the test runs."""
+        answer = self.identify()
+        assert answer is not None
+        names = ("install_id", "code_sha", "code_version")
+        return CodeIdentity(**{name: answer[name] for name in names})
 
     def state(self) -> str:
         """What its state file says; the writer is a moment behind the socket."""

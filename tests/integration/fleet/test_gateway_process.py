@@ -40,9 +40,11 @@ def cli(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 )
 def test_every_entry_is_the_same_gateway(tmp_path: Path, command: tuple[str, ...]) -> None:
     home = tmp_path / "home"
+    before = running_code()
     with gateway(home, command=command) as daemon:
         answer = daemon.wait_running()
-        assert (answer["pid"], answer["code_sha"]) == (daemon.pid, running_code().code_sha)
+        assert answer["pid"] == daemon.pid
+        assert answer["code_sha"] in {before.code_sha, running_code().code_sha}  # a commit may come between
         found = json.loads(cli(home, "fleet", "explain", "--json", str(daemon.pid)).stdout)
         assert (found["gateway_run"], found["home"], found["supervisor"]) == (True, str(home), "manual")
         daemon.signal(signal.SIGINT)
@@ -177,11 +179,13 @@ def test_a_host_daemon_is_a_member_by_three_lines(tmp_path: Path) -> None:
         "    return member.exit_code\n"
         "raise SystemExit(asyncio.run(main()))\n"
     )
+    before = running_code()
     process = subprocess.Popen([sys.executable, str(script)], env=child_environ(home))
     try:
         wait_for(lambda: ask_now(home, "identify"))
         (row,) = collect_now(home).runtimes
-        assert (row.pid, row.code.code_sha, row.state) == (process.pid, running_code().code_sha, "running")
+        assert (row.pid, row.state) == (process.pid, "running")
+        assert row.code.code_sha in {before.code_sha, running_code().code_sha}
         found = json.loads(cli(home, "fleet", "explain", "--json", str(process.pid)).stdout)
         assert found["gateway_run"] is True
         assert "claim" in found["why"]
