@@ -94,10 +94,11 @@ def status(args: argparse.Namespace, output: Output) -> int:
 
 
 def explain(args: argparse.Namespace, output: Output) -> int:
-    """`nedura fleet explain`: one number is a pid, anything else a command line."""
-    words: list[str] = args.what
-    if len(words) == 1 and words[0].isascii() and words[0].isdigit() and len(words[0]) < 12:
-        found = explain_pid(int(words[0]))
+    """`nedura fleet explain`: one number is a pid, anything else a command line; behind `--` everything is one."""
+    words: list[str] = args.what if args.argv is None else args.argv
+    number = words[0] if args.argv is None and len(words) == 1 else ""
+    if number.isascii() and number.isdigit() and len(number) < 12:
+        found = explain_pid(int(number))
     else:
         found = explain_argv(words)
     output.record(found.record())
