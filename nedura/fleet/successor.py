@@ -6,7 +6,7 @@ typed options, in an environment that holds what the machine gives every program
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +32,12 @@ def launcher_of(home: Path, product: Product = NEDURA) -> Path:
 
 
 def successor_argv(
-    runtime: Runtime, *, launcher: Path | None, interpreter: str, product: Product = NEDURA
+    runtime: Runtime,
+    *,
+    launcher: Path | None,
+    interpreter: str,
+    flags: Sequence[str] = (),
+    product: Product = NEDURA,
 ) -> tuple[str, ...]:
     """Command line that starts a member again.
 
@@ -40,13 +45,14 @@ def successor_argv(
         runtime: the member as it was.
         launcher: the install's launcher, None where there is none (checkout layout).
         interpreter: absolute path of the Python that runs the command then.
+        flags: flags of `gateway run` that it keeps, as `nedura.fleet.gateway_flags` reads them.
         product: names.
     """
     program = (str(launcher),) if launcher else (interpreter, "-P", "-B", "-m", product.main_modules[0])
     name = profile_name(runtime.home)
     profile = ("-p", name) if name not in (DEFAULT_PROFILE, "custom") else ()
     if runtime.kind == "gateway":
-        return (*program, *profile, "gateway", "run")
+        return (*program, *profile, "gateway", "run", *flags)
     return (*program, *profile, runtime.kind, *_address(runtime.detail))
 
 

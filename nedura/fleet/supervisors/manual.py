@@ -14,8 +14,10 @@ from typing import Final
 from nedura.errors import StoreError
 from nedura.fleet import relaunch
 from nedura.fleet.budget import drain_limit
+from nedura.fleet.gateway_flags import kept_flags
 from nedura.fleet.incarnation import Incarnations, SystemIncarnations
 from nedura.fleet.model import Runtime
+from nedura.fleet.processes import Processes, liveness, system_processes
 from nedura.fleet.successor import launcher_of, successor_argv, successor_environment
 from nedura.fleet.supervisors.base import RestartError, Say
 from nedura.product import NEDURA, Product
@@ -38,6 +40,7 @@ class ManualSupervisor:
         environ: environment that successors are made of; default this process's.
         interpreter: Python for watchers, and for members of a checkout layout; default this one.
         product: names.
+        table: where the flags of a running member are read; default the system's.
     """
 
     def __init__(
@@ -47,8 +50,11 @@ class ManualSupervisor:
         environ: Mapping[str, str] | None = None,
         interpreter: str = "",
         product: Product = NEDURA,
+        table: Processes | None = None,
     ) -> None:
         self._processes = processes or SystemIncarnations()
+        self._table = table or system_processes()
+        self._flags: dict[tuple[int, int | None], tuple[str, ...]] = {}
         self._environ = environ
         self._interpreter = interpreter or sys.executable
         self._product = product
@@ -61,8 +67,20 @@ class ManualSupervisor:
             runtime,
             launcher=launcher if os.access(launcher, os.X_OK) else None,
             interpreter=self._interpreter,
+            flags=self._kept(runtime),
             product=self._product,
         )
+
+    def _kept(self, runtime: Runtime) -> tuple[str, ...]:
+        """Flags the member was started with, read while this incarnation lives, of a process of our own only."""
+        key = (runtime.pid, runtime.start_time)
+        if key not in self._flags:
+            argv = self._table.argv(runtime.pid) if runtime.kind == "gateway" else None
+            ours = self._table.uid(runtime.pid) == os.geteuid()
+            if not argv or not ours or liveness(self._table, *key) != "alive":  # judged after the read
+                return ()
+            self._flags[key] = kept_flags(argv, self._product)
+        return self._flags[key]
 
     async def able(self, runtime: Runtime) -> bool:
         """As `Supervisor.able`: the program that starts it is there."""

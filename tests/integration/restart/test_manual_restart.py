@@ -7,6 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
+import attrs
 import psutil
 import pytest
 
@@ -20,6 +21,7 @@ from nedura.fleet.supervisors.manual import ManualSupervisor
 from nedura.installs import CodeIdentity
 from tests.integration.restart.daemon import identity
 from tests.integration.restart.manual import add_profile, make_root, running, serving
+from tests.kits.fleet import SLOW, gateway
 
 
 def parts(**more: object) -> RestartParts:
@@ -63,6 +65,31 @@ async def test_members_started_by_hand_finish_their_turns_and_come_back(tmp_path
             assert process.environ()["NEDURA_HOME"] == str(home)
             assert process.ppid() != os.getpid()
             assert 0 < done[after.profile].downtime_ms < 10_000
+
+
+async def test_a_gateway_started_by_hand_comes_back_with_its_handler_and_force_but_without_replace(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "home"
+    with gateway(home, "--force", "--replace", "-v") as daemon:
+        member = attrs.evolve(await serving(home), supervisor="manual")
+        try:
+            events = [
+                event
+                async for event in restart_rest([member], daemon.code(), parts=parts(serving_timeout=40.0))
+            ]
+            assert any(isinstance(event, MemberRestarted) for event in events), [
+                event.copy for event in events
+            ]
+            after = await serving(home, not_pid=daemon.pid)
+            argv = psutil.Process(after.pid).cmdline()
+            assert argv[argv.index("gateway") :] == ["gateway", "run", "-v", "--force", "--handler", SLOW]
+            (_, *words) = await asyncio.to_thread(daemon.chat, "2")
+            assert words[-1]["done"], "the handler answers, not the model"
+        finally:
+            found = await look(home)
+            if found is not None and found.pid != daemon.pid:
+                psutil.Process(found.pid).kill()
 
 
 async def test_a_member_that_cannot_drain_is_ended_and_replaced(tmp_path: Path) -> None:
