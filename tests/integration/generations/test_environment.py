@@ -63,9 +63,14 @@ def good(shop: Workshop, version: str = "1.0") -> Path:
     return wheel(shop.wheels, "alpha", version, {"alpha/__init__.py": f"VERSION = {version!r}\n"})
 
 
+def without_uv(shop: Workshop) -> dict[str, str]:
+    """The environment of a machine that has no uv, whatever this one has."""
+    return {**os.environ, "PATH": str(make_folder(shop.folder / "nothing"))}
+
+
 def test_a_wheel_folder_is_enough_and_the_second_time_is_no_step(shop: Workshop) -> None:
     lock = shop.lock(lock_line("alpha", "1.0", sha256(good(shop))))
-    first = shop.build(lock)
+    first = shop.build(lock, without_uv(shop))
     assert (first["built"], first["tool"], first["packages"]) == (True, "pip", {"alpha": "1.0"})
     assert shop.python(first, "import alpha; print(alpha.VERSION)") == "1.0\n"
     again = shop.build(lock)
@@ -192,7 +197,21 @@ def test_c029_a_package_without_its_files_is_no_environment(shop: Workshop) -> N
         leave_out=("yam/__init__.py",),
     )  # fmt: skip
     with pytest.raises(UpdateError):
-        shop.build(shop.lock(lock_line("yam", "1.0", sha256(made))))
+        shop.build(shop.lock(lock_line("yam", "1.0", sha256(made))), without_uv(shop))
+    assert shop.leftovers() == []
+
+
+def test_c029_what_the_record_of_an_installed_package_names_must_be_there(shop: Workshop) -> None:
+    """Whatever installed it: here a uv that says it did all of it."""
+    lines = (
+        'for site in "$(dirname "$4")"/../lib/python*/site-packages; do',
+        'mkdir -p "$site/yam/__pycache__" "$site/yam-1.0.dist-info"',
+        'printf "yam/__init__.py,,\\n" > "$site/yam-1.0.dist-info/RECORD"',
+        "done",
+    )
+    environ = {**os.environ, "PATH": fake_uv(shop.folder / "bin", "\n".join(lines))}
+    with pytest.raises(UpdateError, match=r"yam-1.0.dist-info is not complete: yam/__init__.py is missing"):
+        shop.build(shop.lock("yam==1.0 --hash=sha256:00\n"), environ)
     assert shop.leftovers() == []
 
 
