@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,10 @@ settings.register_profile(
     derandomize=bool(os.environ.get("CI")),
 )
 settings.load_profile("nedura")
+
+# A suite started in the background of a script inherits an ignored SIGINT, and every child of a test would, too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _DROP_PREFIXES = ("NEDURA_", "NOUS_", "HERMES_", "GIT_", "PIP_", "UV_", "SSH_", "XDG_", "PYTHON", "NOTIFY_")
 _DROP = (
