@@ -84,6 +84,8 @@ def merge_edits(git: Git, edits: Edits, target: str, scratch: Path, known: Seque
     Raises:
         UpdateError: git failed, or is older than 2.38.
     """
+    if edits.base == target and not edits.files:
+        return Merge(tree=edits.tree)  # nothing is new and nothing is anybody's own: no merge to think about
     plain = git.line("rev-parse", "--verify", f"{target}^{{tree}}")
     if not edits.base:
         return Merge(tree=plain)

@@ -105,7 +105,12 @@ def _private(path: Path, data: bytes) -> None:
 def _reader(git: Git, source: Source, folder: Path) -> Iterator[_Reader]:
     index = folder / f".tmp.edits.{secrets.token_hex(6)}"
     try:
-        _copy_index(git, source, index)
+        if _copy_index(git, source, index):
+            raise UpdateError(
+                "The source is in the middle of a merge.",
+                stop_class="local_changes_blocked",
+                advice=f"Finish it or abort it in {clean(str(source.checkout), 200)}, then try again.",
+            )
         yield _Reader(git, source, index, _options(source, index))
     finally:
         for leftover in (
@@ -116,17 +121,23 @@ def _reader(git: Git, source: Source, folder: Path) -> Iterator[_Reader]:
             leftover.unlink(missing_ok=True)
 
 
-def _copy_index(git: Git, source: Source, index: Path) -> None:
-    """A copy of the source's index keeps its stat cache, so that only changed files are read; else one made from the commit."""
+def _copy_index(git: Git, source: Source, index: Path) -> bool:
+    """A copy of the source's index keeps its stat cache, so that only changed files are read; else one made from the commit.
+
+    Returns:
+        Whether it holds unmerged entries.
+    """
     try:
         with open(source.git_dir / "index", "rb") as file:
             _private(index, file.read(512 << 20))
-        if git.run("ls-files", "-s", "-z", index=index, ok=range(256)).code == 0:
-            return
+        listed = git.run("ls-files", "-u", "-z", index=index, ok=range(256))
+        if listed.code == 0:
+            return bool(listed.out)
         index.unlink()
     except OSError:
         index.unlink(missing_ok=True)
     git.run("read-tree", source.head, index=index)
+    return False
 
 
 def read_edits(git: Git, source: Source, scratch: Path, *, untracked: bool = True) -> Edits:
@@ -142,12 +153,6 @@ def read_edits(git: Git, source: Source, scratch: Path, *, untracked: bool = Tru
         UpdateError: a merge is half done in the source, or git failed.
     """
     with _reader(git, source, scratch) as reader:
-        if reader.run("ls-files", "-u", "-z"):
-            raise UpdateError(
-                "The source is in the middle of a merge.",
-                stop_class="local_changes_blocked",
-                advice=f"Finish it or abort it in {clean(str(source.checkout), 200)}, then try again.",
-            )
         left: list[LeftOut] = []
         reader.run("add", "-u", "--", ".")
         if untracked:

@@ -83,7 +83,17 @@ def _make(git: Git, source: Source | None) -> None:
     discard(git.repo)
     make_folder(git.repo.parent)
     try:
-        git.run("init", "--bare", "--quiet", "--template=", f"--object-format={wanted}", str(git.repo))
+        # refs as files, whatever a later git prefers: `read_ref` reads them without a process
+        plain = {"GIT_DEFAULT_REF_FORMAT": "files"}
+        git.run(
+            "init",
+            "--bare",
+            "--quiet",
+            "--template=",
+            f"--object-format={wanted}",
+            str(git.repo),
+            extra=plain,
+        )
         text = CONFIG.format(version=1 if wanted == "sha256" else 0, format=wanted)
         if wanted == "sha1":
             text = text[: text.index("[extensions]")]

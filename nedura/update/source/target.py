@@ -12,6 +12,7 @@ from nedura.text import clean
 from nedura.update.source.channels import Choice
 from nedura.update.source.fetch import FETCHED, check_branch, fetch_ref, remote_tags
 from nedura.update.source.git import Git, is_commit_id
+from nedura.update.source.owner_checkout import read_ref
 from nedura.update.source.urls import Remote
 
 __all__ = ["Move", "Target", "fetch_target", "judge_move", "keep_tip", "known_tips"]
@@ -30,6 +31,7 @@ class Target:
         commits: how many commits it is ahead, -1 when the history does not tell.
         ahead: commits of what runs that the remote lacks.
         fetched: commit id that the name has at the remote.
+        states: commit id that its code states about itself, where that is another one (a release's).
     """
 
     commit: str
@@ -38,6 +40,7 @@ class Target:
     commits: int = -1
     ahead: int = 0
     fetched: str = ""
+    states: str = ""
 
 
 def tip_ref(name: str) -> str:
@@ -53,11 +56,7 @@ def known_tips(git: Git, choice: Choice, tracking: str = "") -> tuple[str, ...]:
         choice: branch or channel.
         tracking: the checkout's remote-tracking commit.
     """
-    ours = (
-        git.run("rev-parse", "--verify", "--quiet", tip_ref(choice.branch), ok=(0, 1, 128)).text
-        if choice.branch
-        else ""
-    )
+    ours = read_ref(git.repo, tip_ref(choice.branch)) if choice.branch else ""
     found = [commit for commit in (ours, tracking) if is_commit_id(commit)]
     return tuple(commit for commit in dict.fromkeys(found) if _has(git, commit))
 
@@ -97,7 +96,7 @@ def keep_tip(git: Git, choice: Choice, target: Target) -> None:
     Raises:
         UpdateError: git failed.
     """
-    if choice.branch and target.fetched:
+    if choice.branch and target.fetched and read_ref(git.repo, tip_ref(choice.branch)) != target.fetched:
         git.run("update-ref", tip_ref(choice.branch), target.fetched)
 
 
@@ -107,10 +106,10 @@ def _is_ancestor(git: Git, old: str, new: str) -> bool:
 
 def _compare(git: Git, name: str, current: str, target: str, known: Sequence[str]) -> Target:
     """How a fetched commit relates to what runs. Own commits of the checkout are no rewind of the remote (C024)."""
-    if not current or not _has(git, current):
-        return Target(commit=target, name=name)
     if current == target:
         return Target(commit=target, name=name, move="same", commits=0)
+    if not current or not _has(git, current):
+        return Target(commit=target, name=name)
     withdrawn = not known or any(not _is_ancestor(git, tip, target) for tip in known)
     if _is_ancestor(git, target, current):
         if withdrawn:
