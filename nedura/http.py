@@ -313,16 +313,9 @@ class Client:
             Unreachable, UntrustedServer, PortalError, ConfigError: as `request`; the iterator raises Unreachable too.
         """
         request = self._build(method, url, headers, None, json, bearer)
-        request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), idle_s)
         budget = self._timeout if deadline_s is None else deadline_s
         start = time.monotonic()
-        try:
-            async with asyncio.timeout(budget):
-                response = await self._session.send(request, stream=True)
-        except TimeoutError as error:
-            raise self._lost(url, f"no answer within {budget:g} s", start) from error
-        except (httpx.HTTPError, OSError, ValueError) as error:
-            raise self._failed(url, error, start) from error
+        response = await self._head(request, url, budget, idle_s, start)
         try:
             if response.is_success:
                 yield self._lines(url, response, max_line, start)
@@ -331,6 +324,52 @@ class Client:
                 yield _without_echo(refused, _secrets_of(headers, json, bearer))
         finally:
             await response.aclose()
+
+    @asynccontextmanager
+    async def chunks(
+        self, url: str, *, deadline_s: float | None = None, idle_s: float = 60.0
+    ) -> AsyncIterator[AsyncIterator[bytes] | Answer]:
+        """Stream a file: the value is an iterator of raw bytes, or an `Answer` when the status is not 2xx (a redirect is one).
+
+        Args:
+            url: https, or http to this machine.
+            deadline_s: seconds until the head of the answer; the caller bounds the whole and counts the bytes.
+            idle_s: longest silence between two chunks.
+
+        Raises:
+            Unreachable, UntrustedServer, PortalError, ConfigError: as `request`; the iterator raises Unreachable too.
+        """
+        request = self._build("GET", url, {"accept-encoding": "identity"}, None, None, None)
+        budget = self._timeout if deadline_s is None else deadline_s
+        start = time.monotonic()
+        response = await self._head(request, url, budget, idle_s, start)
+        try:
+            yield (
+                self._raw(url, response, start)
+                if response.is_success
+                else await self._refusal(url, response, budget, start)
+            )
+        finally:
+            await response.aclose()
+
+    async def _head(
+        self, request: httpx.Request, url: str, budget: float, idle_s: float, start: float
+    ) -> httpx.Response:
+        request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), idle_s)
+        try:
+            async with asyncio.timeout(budget):
+                return await self._session.send(request, stream=True)
+        except TimeoutError as error:
+            raise self._lost(url, f"no answer within {budget:g} s", start) from error
+        except (httpx.HTTPError, OSError, ValueError) as error:
+            raise self._failed(url, error, start) from error
+
+    async def _raw(self, url: str, response: httpx.Response, start: float) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in response.aiter_raw():
+                yield chunk
+        except (httpx.HTTPError, OSError) as error:
+            raise self._failed(url, error, start) from error
 
     async def _refusal(self, url: str, response: httpx.Response, budget: float, start: float) -> Answer:
         try:

@@ -28,6 +28,8 @@ from nedura.errors import RecordCorrupt, StoreError
 from nedura.records import read_json
 
 __all__ = [
+    "MAX_NOTE",
+    "RELEASE",
     "CodeIdentity",
     "InstallPaths",
     "checkout_head",
@@ -35,10 +37,14 @@ __all__ = [
     "generation_of",
     "install_id_for",
     "read_identity",
+    "release_of",
     "running_code",
     "sealed_install_of",
 ]
 
+RELEASE: Final = ".nedura-release.json"
+"""Top-level file of an unpacked release: its commit, where its updates come from, and the hash of each of its files."""
+MAX_NOTE: Final = 32 << 20
 GENERATION_NAME: Final = re.compile(r"^[0-9]{6,}\Z")
 _SHA: Final = re.compile(r"^[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 
@@ -232,15 +238,38 @@ def _resolve_ref(git_dir: Path, ref: str) -> str:
 
 
 def checkout_of(path: Path) -> Path | None:
-    """The git checkout that a file lies in; None outside any."""
+    """The git checkout that a file lies in; None outside any, and inside an unpacked release that lies in one."""
     for folder in Path(os.path.realpath(path)).parents:
         if (folder / ".git").exists():
+            return folder
+        if (folder / RELEASE).exists():
+            return None
+    return None
+
+
+def release_of(path: Path) -> Path | None:
+    """The unpacked release that a file lies in; None outside any, and in a checkout, which git updates."""
+    for folder in Path(os.path.realpath(path)).parents:
+        if (folder / ".git").exists():
+            return None
+        if (folder / RELEASE).exists():
             return folder
     return None
 
 
+def _released_code(folder: Path) -> CodeIdentity:
+    """What an unpacked release states about itself; unknown where its note cannot be read."""
+    code = CodeIdentity(install_id=install_id_for(folder), code_version=__version__)
+    try:
+        note: Any = read_json(folder / RELEASE, MAX_NOTE)
+    except StoreError:
+        return code
+    commit = note.get("commit") if isinstance(note, dict) else None
+    return attrs.evolve(code, code_sha=commit) if isinstance(commit, str) and _SHA.match(commit) else code
+
+
 def running_code(anchor: Path | None = None) -> CodeIdentity:
-    """Identity of the code this process imported: the generation it runs from, else its checkout's HEAD. Never raises.
+    """Identity of the code this process imported: its generation, else its checkout's HEAD or its release's note. Never raises.
 
     Args:
         anchor: a file of the code in question; default this package. A long-lived process asks once, at its start.
@@ -252,6 +281,9 @@ def running_code(anchor: Path | None = None) -> CodeIdentity:
             return read_identity(generation)
         except StoreError:
             return CodeIdentity(generation=generation.name, code_version=__version__)
+    release = release_of(anchor)
+    if release is not None:
+        return _released_code(release)
     checkout = checkout_of(anchor)
     if checkout is None:
         return CodeIdentity(code_version=__version__)

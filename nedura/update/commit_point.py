@@ -10,7 +10,7 @@ import attrs
 from nedura.clock import iso
 from nedura.errors import StoreError, UpdateError
 from nedura.homes import profile_name
-from nedura.installs import InstallPaths, checkout_head
+from nedura.installs import RELEASE, InstallPaths, checkout_head, running_code
 from nedura.records import remove, write_json
 from nedura.update.ledger.obligations import RestartObligation, TailObligation, restart_folder
 from nedura.update.ledger.owner import myself
@@ -76,6 +76,12 @@ class Armed:
             return is_torn(
                 str(run.checkout)
             )  # a move that could not be undone stays owed until a launch has mended it
+        if run.layout == "zip" and run.checkout is not None and run.candidate is not None:
+            from nedura.update.commit.zip_swap import SWAP  # only an unpacked release needs it
+
+            if (run.checkout / SWAP).exists():
+                return True  # likewise
+            return running_code(run.checkout / RELEASE).code_sha == run.candidate.target
         if run.layout != "sealed" or run.candidate is None:
             return False
         try:
@@ -91,6 +97,8 @@ class Armed:
         if run.layout == "checkout" and run.checkout is not None:
             head = checkout_head(run.checkout)
             return head == candidate.target != run.before.code_sha and not is_torn(str(run.checkout))
+        if run.layout == "zip" and run.checkout is not None:
+            return candidate.target != run.before.code_sha and self.moved(run)
         return run.layout == "sealed" and self.moved(run)
 
     def moved_on(self, run: Run) -> None:

@@ -35,18 +35,18 @@ class CheckoutWorld(World):
         ).stdout.strip()
 
 
-def _launcher(folder: Path, checkout: Path) -> Path:
+def launcher(folder: Path, checkout: Path) -> Path:
     """The command: a venv's Python that sees the checkout and the packages of the running one."""
     venv = folder / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
     packages = next((venv / "lib").glob("python*/site-packages"))
     lines = [*(os.path.normpath(checkout / root) for root in ROOTS), sysconfig.get_path("purelib")]
     (packages / "checkout.pth").write_text("".join(f"{line}\n" for line in lines))
-    launcher = folder / "home/bin/nedura"
-    launcher.parent.mkdir(parents=True, mode=0o700)
-    launcher.write_text(f'#!/bin/sh\nexec "{venv}/bin/python" -B -m nedura_cli.main "$@"\n')
-    launcher.chmod(0o755)
-    return launcher
+    command = folder / "home/bin/nedura"
+    command.parent.mkdir(parents=True, mode=0o700)
+    command.write_text(f'#!/bin/sh\nexec "{venv}/bin/python" -B -m nedura_cli.main "$@"\n')
+    command.chmod(0o755)
+    return command
 
 
 def build(folder: Path, origin: Origin) -> CheckoutWorld:
@@ -55,7 +55,7 @@ def build(folder: Path, origin: Origin) -> CheckoutWorld:
     checkout = origin.clone(folder / "source")
     home = folder / "home"
     home.mkdir(mode=0o700)
-    _launcher(folder, checkout)
+    launcher(folder, checkout)
     from nedura.product import NEDURA
 
     site = Site(
@@ -69,9 +69,11 @@ def build(folder: Path, origin: Origin) -> CheckoutWorld:
 
 
 @contextmanager
-def checkout_world(tree: Mapping[str, Content] | None = None) -> Iterator[CheckoutWorld]:
+def checkout_world(
+    tree: Mapping[str, Content] | None = None, parent: Path | None = None
+) -> Iterator[CheckoutWorld]:
     """A checkout world that is ended and removed afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix="nw-"))
+    folder = Path(tempfile.mkdtemp(prefix="nw-", dir=parent))
     made = build(folder, make_origin(folder / "origin", quick_tree() if tree is None else tree))
     try:
         yield made

@@ -10,12 +10,15 @@ import attrs
 
 from nedura.config import read_config
 from nedura.errors import UpdateError
-from nedura.installs import InstallPaths
+from nedura.installs import RELEASE, InstallPaths
 from nedura.update.commit.checkout import CheckoutJob, move_checkout, owed_edits
 from nedura.update.commit.gitlocks import check_writable
 from nedura.update.commit.zip import ZipJob, move_zip
+from nedura.update.commit_point import paths_of
 from nedura.update.events import Committed, UserAction
+from nedura.update.generation.durable import remove_tree
 from nedura.update.generation.fork import push_back
+from nedura.update.generation.prepare_zip import TREE_NOTE, drop_archives, live_tree
 from nedura.update.run import Candidate, Run
 from nedura.update.source.git import Git, find_git
 from nedura.update.source.owner_checkout import Source, read_source
@@ -122,21 +125,25 @@ async def commit_zip(run: Run) -> AsyncGenerator[Event, None]:
     """
     if run.candidate is None:
         raise UpdateError("Nothing was prepared.", stop_class="internal")
-    live = run.notes.get("live_tree")
-    if not isinstance(live, Path):
-        raise UpdateError("There is no tree to swap.", stop_class="no_install")
+    paths, live, tree = paths_of(run), live_tree(run), run.notes.get(TREE_NOTE)
+    if not isinstance(tree, Path):
+        raise UpdateError("There is no tree to swap in.", stop_class="internal")
     events = move_zip(
         ZipJob(
-            tree=run.candidate.tree,
+            tree=tree,
             live=live,
-            record=run.root_home / "installs" / f"zip-{run.candidate.identity.install_id or 'tree'}.json",
+            record=live / RELEASE,
             before=run.before,
             after=run.candidate.identity,
-            branch=str(run.notes.get("target_branch", "")),
+            branch=str(run.notes.get("branch", "")),
         )
     )
     try:
         async for event in events:
+            if isinstance(event, Committed):
+                run.committed = True
             yield event
     finally:
         await events.aclose()
+    await asyncio.to_thread(remove_tree, tree.parent)
+    await asyncio.to_thread(drop_archives, paths, run.before.code_sha, run.candidate.target)

@@ -10,13 +10,14 @@ from typing import Any, Final
 import attrs
 
 from nedura.errors import RecordMissing, StoreError, UpdateError
-from nedura.installs import CodeIdentity
+from nedura.installs import MAX_NOTE, RELEASE, CodeIdentity
 from nedura.records import make_folder, read_json, write_json
 from nedura.text import clean
 from nedura.update.commit import guard
 from nedura.update.commit.zip_swap import changed_files, recover_swap, swap_tree, tree_hashes
 from nedura.update.events import Committed, StepDone
 from nedura.update.generation.durable import remove_tree
+from nedura.update.source.release import windows_problem
 from nedura.update.state.archive import Entry, Limits, UnsafeArchive, extract, judge, open_archive
 from nedura.wire import Event
 
@@ -24,7 +25,6 @@ __all__ = ["RELEASE_LIMITS", "ZipJob", "move_zip", "unpack_release"]
 
 RELEASE_LIMITS: Final = Limits(members=50_000, size=1024**3)
 EXPECTED: Final = "pyproject.toml"
-MAX_MANIFEST: Final = 32 * 1024 * 1024
 
 
 @attrs.frozen(kw_only=True)
@@ -34,7 +34,7 @@ class ZipJob:
     Attributes:
         tree: the new tree, unpacked and validated.
         live: the live tree.
-        record: file that keeps the hashes of what was installed, beside the install's other records.
+        record: file that keeps the hashes of what was installed: the release's own note, or a file beside the install's other records.
         before, after: identities.
         branch: what it was updated against.
     """
@@ -60,6 +60,9 @@ def unpack_release(
     try:
         with open_archive(archive) as opened:
             entries = judge(opened, limits)
+            for entry in entries:
+                if problem := windows_problem(entry.path):
+                    raise UnsafeArchive(f"'{clean(entry.path, 120)}' in the archive {problem}.")
             top = _top(entries, expected)
             extract(opened, entries, stage, limits)
     except OSError as error:
@@ -87,7 +90,7 @@ def _top(entries: tuple[Entry, ...], expected: str) -> str:
 def _installed(record: Path) -> Mapping[str, str] | None:
     """Hashes of what was installed; None when nobody recorded them."""
     try:
-        content: Any = read_json(record, MAX_MANIFEST)
+        content: Any = read_json(record, MAX_NOTE)
     except RecordMissing:
         return None
     files = content.get("files") if isinstance(content, dict) else None
@@ -138,12 +141,15 @@ def _swap(job: ZipJob) -> str:
             stop_class="local_changes_blocked",
             advice="Move them out of the tree, then try again.",
         )
-    before, after = dict(installed), tree_hashes(job.tree)
-    make_folder(job.record.parent)
+    after = tree_hashes(job.tree)
+    files = {**{path: digest for path, digest in installed.items() if _kept(path, after)}, **after}
+    note = job.tree / RELEASE
+    if note.is_file():  # it travels with the swap, so that a tree and what is known of it never disagree
+        write_json(note, {**read_json(note, MAX_NOTE), "files": files}, indent=None)
     swap_tree(job.tree, job.live, installed=installed)
-    write_json(
-        job.record, {"schema": 1, "files": {**{p: h for p, h in before.items() if _kept(p, after)}, **after}}
-    )
+    if not note.is_file():
+        make_folder(job.record.parent)
+        write_json(job.record, {"schema": 1, "files": files})
     guard.drop_bytecode(job.live, after)
     return recovered
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 import attrs
 
 from nedura.errors import RecordMissing, StoreError, UpdateError
+from nedura.installs import RELEASE
 from nedura.records import fsync_folder, read_json, remove, write_json
 from nedura.text import clean
 from nedura.update.generation.durable import remove_tree, sync_files
@@ -38,6 +39,8 @@ PRESERVED: Final = ("venv", "node_modules", ".git", ".env")
 """Top-level entries of the live tree that a swap never touches."""
 GRAFTS: Final = ("apps/desktop/release", "apps/desktop/dist")
 """Built parts of the live tree that no archive brings along (#90495)."""
+OWN: Final = (SWAP, RELEASE, ".nedura-update.lock", ".install_method")
+"""Top-level files of ours in a live tree: nobody's edit (C044)."""
 ROOM: Final = 1.2
 MAX_MARKER: Final = 1024 * 1024
 
@@ -74,7 +77,7 @@ def tree_hashes(tree: Path) -> dict[str, str]:
         for name in names:
             path = Path(parent, name)
             relative = (inside / name).as_posix()
-            if top and (name in PRESERVED or name == SWAP or name.endswith((STAGING, OLD))):
+            if top and (name in PRESERVED or name in OWN or name.endswith((STAGING, OLD))):
                 continue
             if path.is_symlink():
                 found[relative] = f"link:{os.readlink(path)}"

@@ -285,12 +285,12 @@ def build_request(run: Run, journal: Journal, folder: Path) -> CompletionRequest
     return CompletionRequest(
         update_id=run.run_id,
         nonce=secrets.token_hex(16),
-        source=str(run.checkout if run.layout == "checkout" and run.checkout is not None else candidate.tree),
+        source=str(run.checkout if run.layout != "sealed" and run.checkout is not None else candidate.tree),
         root_home=str(run.root_home),
         home=str(run.home),
         install_id=paths_of(run).install_id,
         layout=run.layout,
-        python=sys.executable if run.layout == "checkout" else str(candidate.python),
+        python=str(candidate.python) if run.layout == "sealed" else sys.executable,
         environment=run.notes.get("environment"),
         product=attrs.asdict(run.product),
         options={

@@ -84,7 +84,8 @@ async def _builds(completion: Completion) -> AsyncGenerator[Event, None]:
     if not product.builds:
         return
     git = await in_thread(open_repository, paths, None, completion.environ)
-    work = CheckoutBuilds(paths, git, request.tree, request.expected.code_sha, completion.environ)
+    commit = str(request.notes.get("builds_commit") or request.expected.code_sha)
+    work = CheckoutBuilds(paths, git, request.tree, commit, completion.environ)
     wanted = {
         *request.notes.get("builds", ()),
         *wanted_builds(product.builds, request.tree, paths.root_home, paths.folder),

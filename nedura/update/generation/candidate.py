@@ -49,6 +49,7 @@ class Inputs:
         python: base interpreter.
         builds: build name -> hash of its inputs.
         packages: host folders of packages.
+        states: commit id that the code states about itself, where that is another one (a release's, imported by us); else empty.
     """
 
     commit: str
@@ -59,6 +60,7 @@ class Inputs:
     env: str = ""
     builds: Mapping[str, str] = attrs.field(factory=dict)
     packages: tuple[str, ...] = ()
+    states: str = ""
 
 
 def inputs_hash(inputs: Inputs) -> str:
@@ -200,7 +202,7 @@ class Building:
         identity = CodeIdentity(
             install_id=self.paths.install_id,
             generation=self.folder.name,
-            code_sha=self.inputs.commit,
+            code_sha=self.inputs.states or self.inputs.commit,
             code_version=code_version(self.tree),
             tree_hash=self.inputs.tree,
         )

@@ -129,7 +129,7 @@ def open_work(run: Run, paths: InstallPaths) -> Work:
         run=run,
         paths=paths,
         record=record,
-        remote=parse_remote(record.remote_url),
+        remote=_remote(record),
         choice=choose_channel(
             branch=run.options.branch,
             channel=run.options.channel,
@@ -144,9 +144,18 @@ def open_work(run: Run, paths: InstallPaths) -> Work:
     )
 
 
+def _remote(record: InstallRecord) -> Remote:
+    """Where updates come from."""
+    if record.layout == "zip":
+        from nedura.update.source.release import archive_remote
+
+        return archive_remote(record.remote_url)
+    return parse_remote(record.remote_url)
+
+
 def _source(run: Run, record: InstallRecord) -> Source | None:
-    """The owner's checkout; None when it is gone: what runs does not depend on it."""
-    if not Path(record.source).is_dir():
+    """The owner's checkout; None when it is gone: what runs does not depend on it. A release has none."""
+    if record.layout == "zip" or not Path(record.source).is_dir():
         return None
     return read_source(Path(record.source), find_git(run.environ), run.environ)
 
@@ -367,6 +376,7 @@ def _inputs(work: Work) -> Inputs:
         python=python,
         env=_env_hash(work, merge.tree, python),
         packages=work.record.packages if work.record.environment == "none" else (),
+        states=target.states,
     )
 
 

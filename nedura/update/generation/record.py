@@ -19,12 +19,12 @@ class InstallRecord:
 
     Attributes:
         install_id: its id.
-        source: real path of the owner's checkout.
+        source: real path of the owner's checkout, or of the unpacked release.
         remote_name: name of the remote in the checkout, empty for the checkout itself.
         remote_url: the pinned address; may hold a credential, so the file is 0600.
         branch: branch that is followed, empty when pinned to a release tag.
         upstream_url: pinned address of what the remote is a fork of, empty until one was seen.
-        layout: sealed or checkout.
+        layout: sealed, checkout or zip (an unpacked release).
         command: launcher's name.
         created: ISO time.
         python: base interpreter.
@@ -39,7 +39,7 @@ class InstallRecord:
     remote_name: str = ""
     branch: str = ""
     upstream_url: str = attrs.field(default="", repr=False)
-    layout: Literal["sealed", "checkout"] = "sealed"
+    layout: Literal["sealed", "checkout", "zip"] = "sealed"
     command: str = "nedura"
     created: str = ""
     python: str = ""

@@ -1,4 +1,6 @@
-"""Prepare of the deliberate way back: a kept generation (sealed), or the recorded commit built aside again (checkout); decision 44."""
+"""Prepare of the deliberate way back (decision 44): a kept generation (sealed), the recorded commit built aside again (checkout), or the
+kept archive of a release (zip).
+"""
 
 from __future__ import annotations
 
@@ -23,6 +25,7 @@ from nedura.update.generation.generations import (
 )
 from nedura.update.generation.kept import candidate_of, find_receipt, rollback_target
 from nedura.update.generation.prepare_checkout import prepare_checkout
+from nedura.update.generation.prepare_zip import prepare_zip
 from nedura.update.ledger.receipts import ReceiptStore
 from nedura.update.run import Candidate, Run
 from nedura.update.source.git import find_git, is_commit_id
@@ -50,7 +53,7 @@ async def prepare_rollback(run: Run) -> AsyncGenerator[Event, None]:
         run.notes[BACKUP_NOTE] = backup_of(receipt, run.root_home)
         refuse_running({one.profile for one in run.plan.runtimes} if run.plan is not None else ())
     yield Notice(text=f"Going back behind run {clean(receipt.get('update_id'), 64)[:8]}.")
-    events = {"sealed": _kept_generation, "checkout": _recorded_commit, "zip": _no_way}[run.layout](
+    events = {"sealed": _kept_generation, "checkout": _recorded_commit, "zip": _kept_release}[run.layout](
         run, receipt
     )
     try:
@@ -63,13 +66,15 @@ async def prepare_rollback(run: Run) -> AsyncGenerator[Event, None]:
         await events.aclose()
 
 
-async def _no_way(run: Run, receipt: Mapping[str, Any]) -> AsyncGenerator[Event, None]:
-    raise UpdateError(
-        "An unpacked archive keeps no earlier version to go back to.",
-        stop_class="rollback_layout",
-        advice="Unpack the earlier release over it, or install from a checkout.",
-    )
-    yield
+async def _kept_release(run: Run, receipt: Mapping[str, Any]) -> AsyncGenerator[Event, None]:
+    """The release before the run, from its kept archive: unpacked, compared with its note and validated like a new one."""
+    run.notes["target_commit"] = recorded_commit(receipt)
+    events = prepare_zip(run)
+    try:
+        async for event in events:
+            yield event
+    finally:
+        await events.aclose()
 
 
 async def _kept_generation(run: Run, receipt: Mapping[str, Any]) -> AsyncGenerator[Event, None]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import attrs
 
-from nedura.errors import RefusedError, StoreError
+from nedura.errors import NeduraError, RefusedError, StoreError
 from nedura.installs import (
     CodeIdentity,
     InstallPaths,
@@ -18,6 +18,7 @@ from nedura.installs import (
     find_installs,
     install_id_for,
     read_identity,
+    release_of,
     running_code,
     sealed_install_of,
 )
@@ -44,7 +45,7 @@ class Subject:
         install: the install, None when there is none of ours.
         layout: how it runs its code.
         code: identity of what is current.
-        checkout: the owner's checkout, when there is one.
+        checkout: the owner's checkout or the unpacked release, when there is one.
     """
 
     kind: InstallKind
@@ -84,11 +85,50 @@ def find_subject(
         )
     checkout = checkout_of(anchor)
     if checkout is None:
-        return Subject(kind=_as_bare(kind), layout="zip", code=running_code(anchor))
+        return _unpacked(root_home, anchor, kind)
     install = InstallPaths(root_home, install_id_for(checkout))
     return Subject(
         kind=kind, install=install, layout="checkout", code=running_code(anchor), checkout=checkout
     )
+
+
+def _unpacked(root_home: Path, anchor: Path, kind: InstallKind) -> Subject:
+    """A tree without git: a release that says what it is, or nobody knows what."""
+    release = release_of(anchor)
+    if release is None:
+        return Subject(kind=_as_bare(kind), layout="zip", code=running_code(anchor))
+    install = InstallPaths(root_home, install_id_for(release))
+    return Subject(
+        kind=_as_release(kind, release, install),
+        install=install,
+        layout="zip",
+        code=running_code(anchor),
+        checkout=release,
+    )
+
+
+def _as_release(kind: InstallKind, tree: Path, install: InstallPaths) -> InstallKind:
+    """An unpacked release is updated from the address that was pinned, or else that its note names; without one it is not."""
+    from nedura.update.source.release import archive_remote, read_note  # only a release needs it
+
+    if not kind.updatable:
+        return kind
+    try:
+        note = read_note(tree)
+        archive_remote(
+            read_record(install).remote_url if install.record.is_file() else note.archive if note else ""
+        )
+    except NeduraError as error:
+        return attrs.evolve(
+            kind,
+            kind="zip",
+            updatable=False,
+            mechanism="unpack the new release over it, or clone its repository and run there: ./run install",
+            code="no_address",
+            reason=f"This unpacked release cannot be updated from here: {error.message}",
+            exit_code=1,
+        )
+    return attrs.evolve(kind, kind="zip")
 
 
 def _as_bare(kind: InstallKind) -> InstallKind:

@@ -67,9 +67,9 @@ class Plan:
         refusal: why it is not updatable in place.
         conflicts: what claims another install kind, and why it does not count.
         install_id: id of the install.
-        layout: sealed or checkout.
+        layout: sealed, checkout or zip.
         generation: what is current in a sealed install.
-        source: the owner's checkout.
+        source: the owner's checkout, or the unpacked release.
         remote: where updates come from, without credentials.
         fork_of: what that remote is a fork of, empty when it is none.
         follows: branch or channel, and what chose it.

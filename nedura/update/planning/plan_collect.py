@@ -13,6 +13,7 @@ from nedura.clock import Clock
 from nedura.config import read_config
 from nedura.errors import NeduraError
 from nedura.fleet import Fleet, Runtime, ServiceInfo, collect, list_services
+from nedura.installs import InstallPaths
 from nedura.product import Product
 from nedura.profiles import list_profiles, stray_profiles
 from nedura.records import make_folder
@@ -184,6 +185,8 @@ def _source(root: Path, product: Product, environ: Mapping[str, str], subject: S
     """Remote, channel, pin and local edits; git runs on our own repository only."""
     if subject.install is None or subject.checkout is None or not subject.kind.updatable:
         return {}
+    if subject.layout == "zip":
+        return _release(subject.install, subject.checkout)
     program = find_git(environ)
     source = read_source(subject.checkout, program, environ)
     fields: dict[str, Any] = {"ignored_programs": source.exec_keys}
@@ -215,6 +218,26 @@ def _source(root: Path, product: Product, environ: Mapping[str, str], subject: S
             **{clean(left.path, 160): f"not carried: {left.reason}" for left in edits.left},
         }
     return fields
+
+
+def _release(install: InstallPaths, tree: Path) -> dict[str, Any]:
+    """Address and local edits of an unpacked release; an archive can carry none of them, so that they stop an update."""
+    from nedura.update.commit.zip_swap import changed_files  # only a release needs these
+    from nedura.update.source.release import read_note
+    from nedura.update.source.release_check import pinned_address
+
+    note = read_note(tree)
+    if note is None:
+        return {}
+    changed = changed_files(tree, note.files)
+    return {
+        "remote": pinned_address(install, note).shown,
+        "follows": "its releases (from install)",
+        "local_edits": {
+            clean(path, 160): "not carried: an archive cannot carry it, and the update stops"
+            for path in changed
+        },
+    }
 
 
 def _edits(program: str, repo: Path, source: Source, root: Path, environ: Mapping[str, str]) -> Edits:

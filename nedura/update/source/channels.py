@@ -26,6 +26,7 @@ __all__ = [
     "newest_release",
     "set_channel",
     "successor",
+    "version_key",
 ]
 
 CHANNELS: Final = ("stable", "canary", "main")
@@ -75,7 +76,8 @@ def channel_key(install_id: str) -> str:
     return f"update.installs.{install_id}.channel"
 
 
-def _version(name: str) -> tuple[int, int, int, int, int] | None:
+def version_key(name: str) -> tuple[int, int, int, int, int] | None:
+    """What versions are ordered by; None for a name that is no version."""
     found = _RELEASE.match(name)
     if found is None:
         return None
@@ -85,7 +87,7 @@ def _version(name: str) -> tuple[int, int, int, int, int] | None:
 
 def newest_release(tags: Iterable[str], *, prereleases: bool) -> str | None:
     """The tag with the highest version; None when no tag is a version."""
-    found = [(version, name) for name in tags if (version := _version(name)) is not None]
+    found = [(version, name) for name in tags if (version := version_key(name)) is not None]
     wanted = [(version, name) for version, name in found if prereleases or version[3] == 9]
     return max(wanted)[1] if wanted else None
 

@@ -128,6 +128,8 @@ def check_for_update(
     refusal = refusal_of(subject.kind)
     if refusal is not None:
         return CheckResult(state="managed", reason=refusal.message, command=refusal.command)
+    if subject.layout == "zip":
+        return _check_release(subject, environ)
     question = _question(subject, root_home, product, environ, branch, channel)
     with _repository(question, environ) as git:
         target = _ask(git, question)
@@ -140,6 +142,27 @@ def check_for_update(
         target=target.commit,
         remote=question.remote.shown,
         command=subject.kind.mechanism,
+    )
+
+
+def _check_release(subject: Subject, environ: Mapping[str, str]) -> CheckResult:
+    from nedura.update.source.release_check import (
+        ask_release,  # only an unpacked release needs an HTTP client here
+    )
+
+    assert subject.install is not None
+    assert subject.checkout is not None
+    state, name, commit, remote, reason = ask_release(
+        subject.install, subject.checkout, subject.code, environ
+    )
+    return CheckResult(
+        state="behind" if state == "behind" else "current" if state == "current" else "unknown",
+        commits=-1 if state == "behind" else 0,
+        name=name,
+        target=commit,
+        remote=remote.shown,
+        command=subject.kind.mechanism,
+        reason=reason,
     )
 
 
