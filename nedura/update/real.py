@@ -235,6 +235,15 @@ async def _commit_sealed(run: Run) -> AsyncGenerator[Event, None]:
         raise UpdateError("Nothing was prepared.", stop_class="internal")
     run.previous = commit_sealed(paths_of(run), run.candidate)
     yield Committed(before=run.before, now=run.candidate.identity, branch=str(run.notes.get("branch", "")))
+    if run.notes.get("fork_push"):
+        from nedura.update.generation.fork import push_back
+
+        pushed = push_back(run)
+        try:
+            async for event in pushed:
+                yield event
+        finally:
+            await pushed.aclose()
 
 
 def take_back(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""A checkout that follows a fork: its upstream is followed too while the fork has nothing of its own (facts/update.md 5.2 steps 7, 16, 19).
+"""An install that follows a fork: its upstream is followed too while the fork has nothing of its own (facts/update.md 5.2 steps 7, 16, 19).
 
 A fork is told by a remote named `upstream` that is another place than the followed one. Its address is pinned when it is first seen.
 """
@@ -23,14 +23,15 @@ from nedura.update.source.git import Git, commit_id, find_git
 from nedura.update.source.urls import Remote, parse_remote, upstream_of
 from nedura.wire import Event
 
-__all__ = ["BRANCH", "choose_on_fork", "push_back"]
+__all__ = ["BRANCH", "PUSH_NOTE", "choose_on_fork", "push_back"]
 
 BRANCH: Final = "main"
 """The one branch on which a fork follows its upstream."""
 UPSTREAM_TIP: Final = "refs/nedura/upstream"
 PUSH_TIMEOUT: Final = 30.0
 """Seconds; the update waits for it, and its failure is only told."""
-_NOTE: Final = "fork_push"
+PUSH_NOTE: Final = "fork_push"
+"""Note of the run: the upstream's commit that the fork gets after the move."""
 
 
 async def choose_on_fork(work: Work) -> AsyncGenerator[Event, None]:
@@ -53,7 +54,7 @@ async def choose_on_fork(work: Work) -> AsyncGenerator[Event, None]:
         yield Notice(text=warning, warning=True)
     if upstream is None or work.run.notes.get("target_commit"):
         return
-    yield Notice(text=f"This checkout follows a fork, {work.remote.shown}. Its upstream is {upstream.shown}.")
+    yield Notice(text=f"This install follows a fork, {work.remote.shown}. Its upstream is {upstream.shown}.")
     if work.choice.branch != BRANCH or work.source is None or work.source.branch != BRANCH:
         return
     try:
@@ -89,15 +90,16 @@ def _follow(work: Work, upstream: Remote) -> StepDone:
     assert target is not None
     assert source is not None
     tip = fetch_ref(git, upstream, f"refs/heads/{BRANCH}", into=UPSTREAM_TIP)
-    for commit in dict.fromkeys([target.fetched, target.commit, source.head]):
+    runs = work.manifest.identity.code_sha if work.manifest is not None else source.head
+    for commit in dict.fromkeys([target.fetched, target.commit, source.head, runs]):
         if commit and not _is_ancestor(git, commit, tip):
             return StepDone(name="upstream", detail="not followed: the fork or this checkout has own commits")
     if tip == target.commit:
         return StepDone(name="upstream", detail="the fork is up to date with it")
-    answer = git.run("rev-list", "--count", f"{source.head}..{tip}", ok=range(256))
+    answer = git.run("rev-list", "--count", f"{runs}..{tip}", ok=range(256))
     commits = int(answer.text) if answer.code == 0 and answer.text.isdigit() else -1
     work.target = attrs.evolve(target, commit=tip, move="forward", commits=commits)
-    work.run.notes[_NOTE] = tip
+    work.run.notes[PUSH_NOTE] = tip
     return StepDone(name="upstream", detail=f"{upstream.shown} {BRANCH} {tip[:12]}")
 
 
@@ -111,7 +113,7 @@ async def push_back(run: Run) -> AsyncGenerator[Event, None]:
     Args:
         run: the update, moved.
     """
-    tip = str(run.notes.get(_NOTE, ""))
+    tip = str(run.notes.get(PUSH_NOTE, ""))
     if not tip:
         return
     try:

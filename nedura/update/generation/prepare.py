@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -162,7 +162,7 @@ def _source(run: Run, record: InstallRecord) -> Source | None:
 
 async def _prepare(work: Work) -> AsyncGenerator[Event, None]:
     events: AsyncGenerator[Event, None]
-    for part in (choose_target, _carry, build_aside):
+    for part in (_chooser(work), _carry, build_aside):
         events = part(work)
         try:
             async for event in events:
@@ -171,6 +171,15 @@ async def _prepare(work: Work) -> AsyncGenerator[Event, None]:
             await events.aclose()
         if work.run.candidate is not None:
             return
+
+
+def _chooser(work: Work) -> Callable[[Work], AsyncGenerator[Event, None]]:
+    """How the target is chosen; only where an upstream was ever named is the rule for forks needed."""
+    if work.record.upstream_url or (work.source is not None and work.source.upstream_url):
+        from nedura.update.generation.fork import choose_on_fork
+
+        return choose_on_fork
+    return choose_target
 
 
 async def choose_target(work: Work) -> AsyncGenerator[Event, None]:

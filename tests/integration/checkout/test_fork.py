@@ -13,9 +13,11 @@ from nedura.clock import SystemClock
 from nedura.installs import InstallPaths, install_id_for
 from nedura.records import make_folder
 from nedura.testing.installs import TOY, TOY_FILES, Origin, git, make_origin
+from nedura.update import real
 from nedura.update.commit.of_run import commit_checkout
 from nedura.update.events import Committed, Prepared
 from nedura.update.generation.install import install_checkout
+from nedura.update.generation.prepare import prepare
 from nedura.update.generation.prepare_checkout import prepare_checkout
 from nedura.update.generation.record import read_record
 from nedura.update.planning.plan import plan_update
@@ -182,3 +184,67 @@ async def test_the_plan_of_a_sealed_install_names_the_fork(fork: Fork) -> None:
     )
     assert (plan.remote, plan.fork_of) == (str(fork.fork), str(fork.upstream.folder))
     assert f"That is a fork of {fork.upstream.folder}" in plan.copy_terminal
+
+
+async def update_sealed(fork: Fork) -> Prepared:
+    """Prepare a sealed install and, where something changed, commit."""
+    run = attrs.evolve(fork.run(), layout="sealed")
+    fork.events = [event async for event in prepare(run)]
+    prepared = next(event for event in fork.events if isinstance(event, Prepared))
+    run.candidate, run.changed = prepared.candidate, prepared.changed
+    if prepared.changed:
+        fork.events += [event async for event in real.commit(run)]
+        assert any(isinstance(event, Committed) for event in fork.events)
+    return prepared
+
+
+@pytest.fixture
+def sealed_fork(fork: Fork) -> Fork:
+    install_checkout(fork.checkout, fork.home, product=fork.run().product, python=sys.executable)
+    return fork
+
+
+async def test_a_sealed_install_of_a_fork_follows_its_upstream_and_gives_it_back(sealed_fork: Fork) -> None:
+    fork = sealed_fork
+    wanted = fork.upstream.commit({"toy/value.py": "VALUE = 3\n"}, "three")
+    prepared = await update_sealed(fork)
+    assert (prepared.changed, prepared.commits, prepared.candidate.target) == (True, 1, wanted)
+    assert fork.tip == wanted
+    assert f"follows a fork, {fork.fork}" in fork.text
+    assert not (await update_sealed(fork)).changed
+    assert read_record(fork.run().install or pytest.fail("no install")).upstream_url == str(
+        fork.upstream.folder
+    )
+
+
+async def test_a_sealed_install_stays_with_a_fork_that_has_own_commits(sealed_fork: Fork) -> None:
+    fork = sealed_fork
+    fork.upstream.commit({"toy/value.py": "VALUE = 2\n"})
+    own = fork.own_commit()
+    prepared = await update_sealed(fork)
+    assert (prepared.candidate.target, fork.tip) == (own, own)
+    assert "has own commits" in fork.text
+
+
+async def test_own_commits_in_the_source_keep_a_sealed_install_with_its_fork(sealed_fork: Fork) -> None:
+    """They are carried on top of the fork's tip; the upstream is not mixed in beneath them."""
+    fork = sealed_fork
+    before = fork.tip
+    Origin(fork.checkout).commit({"toy/mine.py": "M = 1\n"}, "mine")
+    fork.upstream.commit({"toy/value.py": "VALUE = 2\n"})
+    prepared = await update_sealed(fork)
+    assert fork.tip == before
+    assert "has own commits" in fork.text
+    assert (prepared.candidate.tree / "toy/value.py").read_text() == TOY_FILES["toy/value.py"]
+
+
+async def test_a_sealed_install_does_not_follow_an_upstream_that_was_changed(
+    sealed_fork: Fork, tmp_path: Path
+) -> None:
+    fork = sealed_fork
+    await update_sealed(fork)
+    other = make_origin(tmp_path / "other", TOY_FILES)
+    git(fork.checkout, "remote", "set-url", "upstream", str(other.folder))
+    fork.upstream.commit({"toy/value.py": "VALUE = 2\n"})
+    assert not (await update_sealed(fork)).changed
+    assert "It is not followed" in fork.text
