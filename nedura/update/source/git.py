@@ -14,6 +14,7 @@ from nedura.errors import UpdateError
 from nedura.programs import child_environment, find_program
 from nedura.text import clean, redact
 from nedura.update.bounded import run_bounded
+from nedura.update.source.fetch_failures import classify_fetch
 
 __all__ = ["Git", "GitAnswer", "commit_id", "find_git", "is_commit_id"]
 
@@ -146,12 +147,7 @@ class Git:
             args, self._environment(index, work_tree, protocol, owner_config, extra), stdin, timeout
         )
         if answer.code not in ok:
-            raise UpdateError(
-                f"git {args[0]} took longer than {timeout:.0f} s."
-                if answer.timed_out
-                else f"git {args[0]} failed: {answer.first_error}",
-                stop_class="git",
-            )
+            raise _failure(args[0], answer, timeout)
         return answer
 
     def line(self, *args: str, **options: object) -> str:
@@ -185,6 +181,23 @@ class Git:
         done = run_bounded([self.program, *_SAFE, *args], env=env, stdin=stdin, timeout=timeout)
         err = redact(done.err.decode("utf-8", "replace"))
         return GitAnswer(code=done.code, out=done.out, err=err, timed_out=done.timed_out)
+
+
+def _failure(command: str, answer: GitAnswer, timeout: float) -> UpdateError:
+    """What a failed command means, where git's words say more than that it failed."""
+    if answer.timed_out:
+        return UpdateError(f"git {command} took longer than {timeout:.0f} s.", stop_class="git")
+    token = classify_fetch(answer.err).token
+    if token == "broken_objects":
+        return UpdateError(
+            f"Objects that git needs are damaged (git {command}: {answer.first_error}).",
+            stop_class="broken_objects",
+            advice="Nothing was changed. In the checkout, look with: git fsck --full; get them again with: git fetch --refetch",
+        )
+    return UpdateError(
+        f"git {command} failed: {answer.first_error}",
+        stop_class="disk_full" if token == "disk_full" else "git",
+    )
 
 
 def _quoted(path: Path) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from nedura.errors import UpdateError
@@ -14,8 +15,17 @@ from nedura.update.generation.generations import is_generation, list_generations
 from nedura.update.source.git import Git, find_git
 from nedura.update.source.owner_checkout import Source
 
-__all__ = ["CONFIG", "generation_ref", "open_repository", "rebuild_repository", "refresh_alternates"]
+__all__ = [
+    "CONFIG",
+    "generation_ref",
+    "mend_history",
+    "open_repository",
+    "rebuild_repository",
+    "refresh_alternates",
+]
 
+MAX_CUT_DEPTH: Final = 200
+_ID: Final = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 CONFIG: Final = """\
 [core]
 \trepositoryformatversion = {version}
@@ -121,8 +131,58 @@ def refresh_alternates(git: Git, source: Source) -> None:
 
 
 def _carry_shallow(git: Git, source: Source) -> None:
+    """One bad line in that file ends every git command, and the owner may have any: only whole ids are taken, ours are kept clean."""
     own = git.repo / "shallow"
-    theirs = set((source.common_dir / "shallow").read_bytes().split())
-    ours = set(read_bytes(own).split()) if own.is_file() else set()
-    if not theirs <= ours:
+    lines = read_bytes(own).split() if own.is_file() else []
+    ours = set(filter(_ID.match, lines))
+    theirs = set(filter(_ID.match, (source.common_dir / "shallow").read_bytes().split()))
+    if not theirs <= ours or len(ours) != len(lines):
         write_bytes(own, b"".join(line + b"\n" for line in sorted(ours | theirs)))
+
+
+def mend_history(git: Git, tips: Iterable[str]) -> int:
+    """Note in our repository where a history ends although nothing says so (a lost `shallow` file); returns how many commits that are.
+
+    Looks at most `MAX_CUT_DEPTH` commits deep: a cut history is short. Writes nothing of the owner's.
+
+    Args:
+        git: our repository.
+        tips: commits to begin with.
+
+    Raises:
+        UpdateError: git failed.
+    """
+    level, seen, cut = set(tips), set(tips), set[str]()
+    for _ in range(MAX_CUT_DEPTH):
+        parents = _parents(git, level)
+        wanted = {parent for found in parents.values() for parent in found} - seen
+        if not wanted:
+            break
+        there = set(_parents(git, wanted))
+        cut |= {commit for commit, found in parents.items() if not seen.union(there).issuperset(found)}
+        level = there
+        seen |= there
+    if cut:
+        own = git.repo / "shallow"
+        known = set(read_bytes(own).decode("ascii").split()) if own.is_file() else set()
+        write_bytes(own, "".join(f"{commit}\n" for commit in sorted(known | cut)).encode())
+    return len(cut)
+
+
+def _parents(git: Git, commits: Iterable[str]) -> dict[str, list[str]]:
+    """Parents of the commits that are there, as their objects state them."""
+    ids = sorted(commits)
+    found: dict[str, list[str]] = {}
+    out = git.run("cat-file", "--batch", stdin="".join(f"{commit}\n" for commit in ids).encode()).out
+    place = 0
+    for commit in ids:
+        end = out.index(b"\n", place)
+        fields = out[place:end].split()
+        place = end + 1
+        if fields[-1] == b"missing":
+            continue
+        size = int(fields[2])
+        head = out[place : place + size].partition(b"\n\n")[0].decode("utf-8", "replace")
+        found[commit] = [line.split()[1] for line in head.splitlines() if line.startswith("parent ")]
+        place += size + 1
+    return found

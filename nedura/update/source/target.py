@@ -13,6 +13,7 @@ from nedura.update.source.channels import Choice
 from nedura.update.source.fetch import FETCHED, check_branch, fetch_ref, remote_tags
 from nedura.update.source.git import Git, is_commit_id
 from nedura.update.source.owner_checkout import read_ref
+from nedura.update.source.repository import mend_history
 from nedura.update.source.urls import Remote
 
 __all__ = ["Move", "Target", "fetch_target", "judge_move", "keep_tip", "known_tips"]
@@ -101,7 +102,11 @@ def keep_tip(git: Git, choice: Choice, target: Target) -> None:
 
 
 def _is_ancestor(git: Git, old: str, new: str) -> bool:
-    return git.run("merge-base", "--is-ancestor", old, new, ok=range(256)).code == 0
+    """Whether one commit is behind another. Where git meets a parent that is gone, the history's end is noted and it is asked again."""
+    answer = git.run("merge-base", "--is-ancestor", old, new, ok=range(256))
+    if answer.code != 0 and "could not read" in answer.err.lower() and mend_history(git, (old, new)):
+        answer = git.run("merge-base", "--is-ancestor", old, new, ok=range(256))
+    return answer.code == 0
 
 
 def _compare(git: Git, name: str, current: str, target: str, known: Sequence[str]) -> Target:
