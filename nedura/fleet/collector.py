@@ -10,7 +10,7 @@ from typing import Final
 
 import attrs
 
-from nedura.fleet.claim import lock_holder
+from nedura.fleet.claim import boot_id, lock_holder
 from nedura.fleet.identity import Classification, classify, needle_for
 from nedura.fleet.ledger import SpawnLedger
 from nedura.fleet.looking import look, runtime_of
@@ -161,6 +161,7 @@ class Collector:
                 home=home,
                 profile=profile_name(home, self.root),
                 source="file",
+                detail={"restart_requested": record.restart_requested and record.boot_id in ("", boot_id())},
             )
         )
 

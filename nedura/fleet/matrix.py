@@ -14,6 +14,7 @@ from nedura.installs import CodeIdentity
 __all__ = [
     "Outcome",
     "RuntimeOutcome",
+    "comes_back",
     "complete",
     "judge",
     "reconcile",
@@ -84,6 +85,15 @@ def _verdict(
             if runtime.pid in pending:
                 return _row(runtime, "restart_pending")
             return _row(runtime, "stale", note="draining" if runtime.state == "draining" else "")
+
+
+def comes_back(gone: Runtime) -> bool:
+    """Whether somebody starts a member again that had ended before we looked: its supervisor, or the watcher of the restart it was in.
+
+    A gateway that a person had started by hand and that was killed stays away, whatever its file claims (facts/update.md 8.1: only what
+    was alive when the update began can be down).
+    """
+    return gone.supervisor != "manual" or gone.detail.get("restart_requested") is True
 
 
 def judge(

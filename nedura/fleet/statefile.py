@@ -62,6 +62,7 @@ class StateRecord:
         drain_budget_s: seconds after which its drain ends.
         stale: it says that its install would start other code now.
         restart_requested: it ended in order to be started again.
+        boot_id: boot of the machine that it ran in.
     """
 
     pid: int | None = None
@@ -82,6 +83,7 @@ class StateRecord:
     drain_budget_s: float | None = None
     stale: bool = False
     restart_requested: bool = False
+    boot_id: str = ""
 
 
 def _whole(value: Any) -> int | None:
@@ -116,7 +118,7 @@ def parse_state(value: Any, now: float) -> StateRecord | None:
         name: clean(value.get(key), 300)
         for name, key in (
             ("profile", "profile"), ("kind", "kind"), ("state", "gateway_state"), ("exit_reason", "exit_reason"),
-            ("supervisor", "supervisor"), ("unit", "unit"), ("unit_scope", "unit_scope"),
+            ("supervisor", "supervisor"), ("unit", "unit"), ("unit_scope", "unit_scope"), ("boot_id", "boot_id"),
         )
     }  # fmt: skip
     code = {field.name: clean(value.get(field.name), 80) for field in attrs.fields(CodeIdentity)}

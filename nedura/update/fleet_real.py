@@ -27,7 +27,7 @@ from nedura.fleet import (
     restart_rest,
     run_recovery,
 )
-from nedura.fleet.matrix import unsettled
+from nedura.fleet.matrix import comes_back, unsettled
 from nedura.homes import home_for_profile
 from nedura.installs import CodeIdentity
 from nedura.product import NEDURA, Product
@@ -93,8 +93,9 @@ class RealFleet:
     ) -> AsyncGenerator[Event, None]:
         """Look until nobody is down or silent, or the time is up; the last event is the matrix."""
         start, limit, step = self.clock.monotonic(), settle_limit(before.runtimes), FIRST_STEP
-        old = (*before.runtimes, *before.gone)
-        wanted = bool(restarted or before.gateways or before.gone)
+        returning = [one for one in before.gone if comes_back(one)]
+        old = (*before.runtimes, *returning)
+        wanted = bool(restarted or before.gateways or returning)
         while True:
             fleet = await self.collect()
             rows = judge(expected, fleet, before=old, pending=_ancestors(fleet))

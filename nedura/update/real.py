@@ -131,15 +131,42 @@ async def _prepare_checkout(run: Run) -> AsyncGenerator[Event, None]:
             yield event
     finally:
         await events.aclose()
-    if not changed:
-        waiting = await asyncio.to_thread(waiting_edits, run)
-        if waiting is not None:
-            yield waiting
+    if changed:
+        await _ask_for_edits(run)
+        return
+    waiting = await asyncio.to_thread(waiting_edits, run)
+    if waiting is not None:
+        yield waiting
+
+
+async def _ask_for_edits(run: Run) -> None:
+    """Whether local edits come back: `yes` in doubt for who watches, `no` for a chat, where nobody sees the files (facts/update.md 5.2)."""
+    from nedura.update.commit.of_run import count_edits
+
+    if run.options.yes or run.options.keep_stash or not (run.options.gateway_mode or run.ask):
+        return
+    count = await asyncio.to_thread(count_edits, run)
+    if not count:
+        return
+    files = "1 file is" if count == 1 else f"{count} files are"
+    question = f"Local changes of {files} put aside. Bring them back after the update?"
+    if run.options.gateway_mode:
+        answer = await ask_by_file(run.home, question, "no", run.clock)
+    else:
+        assert run.ask is not None
+        answer = await run.ask(question, "yes") or "yes"
+    run.options = attrs.evolve(run.options, keep_stash=not said_yes(answer))
 
 
 async def plan(run: Run) -> AsyncGenerator[Event, None]:
     """The read-only inventory."""
-    run.plan = await plan_update(home=run.home, product=run.product, clock=run.clock, environ=run.environ)
+    run.plan = await plan_update(
+        home=run.home,
+        product=run.product,
+        clock=run.clock,
+        environ=run.environ,
+        deadline=run.options.deadline,
+    )
     record = {
         key: value for key, value in to_wire(run.plan).items() if key not in ("kind", "copy", "copy_terminal")
     }
@@ -196,12 +223,7 @@ async def _with_state(run: Run, move: AsyncGenerator[Event, None]) -> AsyncGener
 
 
 async def _commit_checkout(run: Run) -> AsyncGenerator[Event, None]:
-    """Nobody watches a chat's update: whether local edits come back is asked through files, and `no` is the default there."""
-    edits = run.plan.local_edits if run.plan is not None else {}
-    if run.options.gateway_mode and edits and not (run.options.yes or run.options.keep_stash):
-        question = f"Local changes of {len(edits)} files are put aside. Bring them back after the update?"
-        answer = await ask_by_file(run.home, question, "no", run.clock)
-        run.options = attrs.evolve(run.options, keep_stash=not said_yes(answer))
+    """The move of a working tree."""
     preload()
     from nedura.update.commit.of_run import commit_checkout
 

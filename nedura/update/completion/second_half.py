@@ -19,6 +19,7 @@ import attrs
 from nedura.clock import Clock, SystemClock, iso
 from nedura.errors import StoreError
 from nedura.fleet import Fleet, FleetMatrix
+from nedura.fleet.matrix import comes_back
 from nedura.installs import InstallPaths, running_code
 from nedura.product import Product
 from nedura.records import read_json, write_json
@@ -327,10 +328,11 @@ class Completion:
         if not matrix.complete or before is None:
             return False
         live = [Live(profile=row.profile, state=row.state) for row in matrix.rows if row.kind == "gateway"]
-        known = {runtime.profile for runtime in (*before.gateways, *before.gone)}
+        known = {one.profile for one in (*before.gateways, *filter(comes_back, before.gone))}
         if record is None or not record.readable:
             current = {row.profile for row in live if row.state in ("current", "external", "restart_pending")}
-            return known <= current if record is None else bool(known) and known <= current
+            every = known | {one.profile for one in before.gone}
+            return known <= current if record is None else bool(every) and every <= current
         asked = [str(row.get("profile", "")) for row in record.inventory or ()]
         idle = await self.parts.fleet.idle(
             [name for name in asked if name not in {row.profile for row in live}]

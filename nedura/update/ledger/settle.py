@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nedura.fleet import judge
+from nedura.fleet.matrix import comes_back
 from nedura.installs import CodeIdentity
 from nedura.product import Product
 from nedura.update.fleet_parts import FleetParts
@@ -49,12 +50,13 @@ async def settle_from_fleet(
         return None
     fleet = fleet or RealFleet(root_home=root_home, install_id=install_id, product=product, environ=environ)
     found = await fleet.collect()
-    rows = [row for row in judge(expected, found, before=found.gone) if row.kind == "gateway"]
+    returning = [one for one in found.gone if comes_back(one)]
+    rows = [row for row in judge(expected, found, before=returning) if row.kind == "gateway"]
     live = [Live(profile=row.profile, state=row.state) for row in rows]
     asked = [str(row.get("profile", "")) for row in record.inventory or ()]
     seen = {row.profile for row in rows}
     idle = await fleet.idle([name for name in asked if name not in seen])
-    nobody = not found.gateways and not found.gone
+    nobody = not found.gateways and not returning
     if record.readable and restart_record.settled(record, live, idle=idle, expects_none=nobody):
         debt.clear()
         return None

@@ -82,6 +82,7 @@ class Plan:
         unreadable: parts of the inventory that could not be read, and why.
         deadlines: seconds by stage.
         deadline_s: seconds of the whole run.
+        deadline_given: whether the caller chose those seconds; else they are the sum of the stages.
         summary: one line about the fleet.
     """
 
@@ -111,6 +112,7 @@ class Plan:
     unreadable: Mapping[str, str] = attrs.field(factory=dict)
     deadlines: Mapping[str, float] = attrs.field(factory=dict)
     deadline_s: float = 0.0
+    deadline_given: bool = False
     summary: str = ""
 
     @property
@@ -180,7 +182,8 @@ class Plan:
         if not self.deadlines:
             return []
         told = ", ".join(f"{stage} {seconds:.0f} s" for stage, seconds in self.deadlines.items())
-        return [f"  Deadlines: {told}; in all {self.deadline_s:.0f} s"]
+        given = " (--deadline)" if self.deadline_given else ""
+        return [f"  Deadlines: {told}; in all {self.deadline_s:g} s{given}"]
 
 
 async def plan_update(
@@ -190,6 +193,7 @@ async def plan_update(
     clock: Clock | None = None,
     environ: Mapping[str, str] | None = None,
     anchor: Path | None = None,
+    deadline: float | None = None,
 ) -> Plan:
     """Collect the plan. Reads only, never raises; a part that cannot be read is named in `unreadable`.
 
@@ -199,10 +203,14 @@ async def plan_update(
         clock: time seam.
         environ: environment seam.
         anchor: a file of the running code; default this one.
+        deadline: seconds that the caller gives the whole run; default as much as its stages may take.
     """
     from nedura.update.planning.plan_collect import collect_plan
 
     environ = dict(os.environ if environ is None else environ)
     home = current_home(environ) if home is None else home
     root = root_home(home, environ)
-    return await collect_plan(root, home, product, environ, SystemClock() if clock is None else clock, anchor)
+    found = await collect_plan(
+        root, home, product, environ, SystemClock() if clock is None else clock, anchor
+    )
+    return found if deadline is None else attrs.evolve(found, deadline_s=deadline, deadline_given=True)

@@ -23,7 +23,7 @@ def update(args: argparse.Namespace, output: Output) -> int:
     if args.set_channel is not None:
         return _set_channel(args.set_channel, output)
     if args.plan:
-        return _plan(output)
+        return _plan(args, output)
     if args.check:
         return _check(args, output)
     from nedura_cli.update import update as run_update
@@ -60,10 +60,13 @@ def _set_channel(name: str, output: Output) -> int:
     return 0
 
 
-def _plan(output: Output) -> int:
+def _plan(args: argparse.Namespace, output: Output) -> int:
     from nedura import plan_update
+    from nedura.errors import UsageError
 
-    output.event(asyncio.run(plan_update()))
+    if args.deadline is not None and not args.deadline > 0:
+        raise UsageError("A deadline is a number of seconds above zero.")
+    output.event(asyncio.run(plan_update(deadline=args.deadline)))
     return 0
 
 
