@@ -6,6 +6,7 @@ A token is only ever sent to the host that its own record names (threats.md 8).
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,8 @@ from nedura.fanin import Report, stream
 from nedura.http import Answer, open_client, user_agent
 from nedura.product import NEDURA, Product
 from nedura.signin.accounts import AccountStore
+from nedura.signin.free_tier import FreeTier
+from nedura.signin.identity import is_guest
 from nedura.signin.refresh import refresh_account
 from nedura.text import Secret, clean
 from nedura.trust import resolve_trust
@@ -108,6 +111,7 @@ def stream_reply(
     model: str | None = None,
     reasoning: str = "",
     transport: Any = None,
+    environ: Mapping[str, str] | None = None,
     product: Product = NEDURA,
 ) -> AsyncGenerator[str, None]:
     """Send a conversation and yield the reply piece by piece. Close the generator to cancel.
@@ -118,6 +122,7 @@ def stream_reply(
         model: model id that wins over the config's.
         reasoning: reasoning effort; empty leaves it to the model.
         transport: the HTTP client's transport, for tests.
+        environ: the real environment.
         product: names and default addresses.
 
     Raises:
@@ -127,24 +132,34 @@ def stream_reply(
         Unreachable: it did not answer.
     """
     extra = {"reasoning_effort": reasoning} if reasoning else {}
+    environ = os.environ if environ is None else environ
 
     async def job(report: Report[str]) -> None:
-        store = AccountStore(home, product=product)
-        await refresh_account(store, product=product)
+        await _renewed(home, product, environ, None)
         route = resolve_route(home, model=model, product=product)
         try:
             await _read_reply(route, messages, extra, transport, product, report)
         except PortalError as error:
-            if error.status != 401:
+            if error.status not in (401, 403):
                 raise
             # nothing was streamed yet: a token that was revoked early is renewed once
-            await refresh_account(store, rejected=route.token, product=product)
+            await _renewed(home, product, environ, route.token)
             again = resolve_route(home, model=model, product=product)
             if again.token == route.token:
                 raise
             await _read_reply(again, messages, extra, transport, product, report)
 
     return stream([job])
+
+
+async def _renewed(home: Path, product: Product, environ: Mapping[str, str], rejected: Secret | None) -> None:
+    """A token that can be used, for an account as for a free tier; a failure leaves it to the route to say so."""
+    store = AccountStore(home, environ=environ, product=product)
+    if is_guest(store.read().entry):
+        free = FreeTier(home=home, surface="gateway", background=True, product=product, environ=environ)
+        await free.bearer(rejected=rejected)
+        return
+    await refresh_account(store, rejected=rejected, product=product, environ=environ)
 
 
 async def _read_reply(

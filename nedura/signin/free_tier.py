@@ -6,7 +6,7 @@ profile's or the root's, always wins: nothing here ever replaces one (#118532).
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -23,8 +23,9 @@ from nedura.http import Answer, Client, open_client, resolve_trust, user_agent
 from nedura.locks import FileLock
 from nedura.product import NEDURA, Product
 from nedura.records import make_folder
-from nedura.signin.accounts import AccountStore
+from nedura.signin.accounts import AccountStore, Transaction
 from nedura.signin.auth_state import AuthState
+from nedura.signin.background import in_thread
 from nedura.signin.free_tier_rules import (
     Challenge,
     Memo,
@@ -36,8 +37,9 @@ from nedura.signin.free_tier_rules import (
 from nedura.signin.identity import Entry, Kind, is_guest, kind_of, token_times
 from nedura.signin.portal import choose_inference, choose_portal
 from nedura.signin.refresh import ClientFactory
+from nedura.signin.spent import SpentTokens
 from nedura.signin.states import Failed
-from nedura.signin.tokens import INVOKE_SCOPE, MIN_LIFE, expiry_of, scopes_of
+from nedura.signin.tokens import INVOKE_SCOPE, MIN_LIFE, expiry_of, fingerprint, scopes_of
 from nedura.text import Secret, clean
 from nedura.urls import origin_of
 
@@ -177,6 +179,8 @@ class FreeTier:
         try:
             await self._ensure()
         except _Refused as refused:
+            if refused.code == ENDED:
+                return FreeTierState(code=ENDED)
             self.memos[key] = after_failure(memo, refused.code, refused.retry_after, self.clock.monotonic())
             return FreeTierState(
                 code=refused.code,
@@ -187,17 +191,18 @@ class FreeTier:
         account = self._store.read().kind(self.clock.time()) is Kind.ACCOUNT
         return FreeTierState(ready=True, account=account)
 
-    async def bearer(self, purpose: str = "inference") -> Secret | None:
+    async def bearer(self, purpose: str = "inference", *, rejected: Secret | None = None) -> Secret | None:
         """A token for the model route or the connected apps; None when there is none to be had now.
 
         Args:
             purpose: `inference` or `connectors`; the latter is never checked in the browser.
+            rejected: a token that a server just refused; it is exchanged again although it looks good.
         """
         entry = self._store.read().entry
         if not is_guest(entry) or entry is None:
             return None
         kept = self._kept(entry, purpose)
-        if kept is not None:
+        if kept is not None and kept != rejected:
             return kept
         try:
             async with self._client(entry) as client:
@@ -235,20 +240,18 @@ class FreeTier:
                 except _Refused as refused:
                     if refused.code != "anon_credential_dead" or fresh:
                         raise
-                    await asyncio.to_thread(self._retire, entry)  # re-made once, silently
+                    await in_thread(functools.partial(self._retire, entry))  # re-made once, silently
         finally:
             lock.release()
 
     async def _identity(self, state: AuthState) -> Entry:
         if state.entry is not None and state.kind(self.clock.time()) in (Kind.GUEST, Kind.ACCOUNT):
             return state.entry
-        held = state.held
-        if held is not None and kind_of(held, self.clock.time()) in (Kind.GUEST, Kind.ACCOUNT):
-            await asyncio.to_thread(self._adopt)
-            return self._store.read().entry or held
+        if state.held is not None and (adopted := await in_thread(self._adopt)) is not None:
+            return adopted
         async with self._client(None) as client:
             entry = await self._create(client)
-        return await asyncio.to_thread(self._keep, entry)
+        return await in_thread(lambda: self._keep(entry))
 
     def _client(self, entry: Entry | None) -> Any:
         trust = resolve_trust(stored=(entry or {}).get("tls"), environ=self.environ, product=self.product)
@@ -301,20 +304,38 @@ class FreeTier:
         """Save a new identity, unless somebody signed in meanwhile: an account is never overridden."""
         with self._store.transaction() as transaction:
             now = self.clock.time()
-            held = transaction.state.held
             if transaction.state.kind(now) is Kind.ACCOUNT:
                 return transaction.state.entry or {}
-            if held is not None and kind_of(held, now) is Kind.ACCOUNT:
+            held = self._held(transaction, now)
+            if held is not None and not is_guest(held):
                 transaction.adopt(held, now)
                 return held
             transaction.save_guest(entry, renewal=False, now=now)
         return entry
 
-    def _adopt(self) -> None:
+    def _adopt(self) -> Entry | None:
+        """The identity to work with when there is one already: this profile's, or the root's; None when one must be made."""
         with self._store.transaction() as transaction:
-            held = transaction.state.held
-            if held is not None and transaction.state.kind(self.clock.time()) is not Kind.ACCOUNT:
-                transaction.adopt(held, self.clock.time())
+            now = self.clock.time()
+            if transaction.state.kind(now) in (Kind.GUEST, Kind.ACCOUNT):
+                return transaction.state.entry
+            held = self._held(transaction, now)
+            if held is not None:
+                transaction.adopt(held, now)
+            return held
+
+    def _held(self, transaction: Transaction, now: float) -> Entry | None:
+        """The root's identity.
+
+        A login whose refresh token was sent and lost ends with its access token: nobody follows it, and no free tier takes its place.
+        """
+        held = transaction.state.held
+        if held is None or kind_of(held, now) not in (Kind.GUEST, Kind.ACCOUNT):
+            return None
+        token = held.get("refresh_token")
+        if isinstance(token, str) and fingerprint(token) in SpentTokens(self._store.shared_folder).read():
+            raise _Refused(ENDED)
+        return held
 
     def _retire(self, entry: Entry) -> None:
         """Forget an identity that the portal no longer knows, pinned to its own credential."""
@@ -329,7 +350,7 @@ class FreeTier:
         for checked in (False, True):
             answer = await self._post(client, base, "token", self._ask(entry, purpose), EXCHANGE_SECONDS)
             if answer.ok:
-                return await asyncio.to_thread(self._store_token, entry, answer.fields)
+                return await in_thread(functools.partial(self._store_token, entry, answer.fields))
             code = refusal_code(answer.status, answer.error)
             origin = origin_of(base)
             challenge = read_challenge(answer.fields, origin) if origin else None
