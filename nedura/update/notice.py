@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nedura.config import read_config
 from nedura.errors import NeduraError, StoreError
+from nedura.locks import FileLock
 from nedura.product import Product
 from nedura.programs import child_environment
 from nedura.records import read_json, write_json
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["check_and_remember", "is_due", "notice_text", "passive_notice", "remember_check"]
 
 RECORD: Final = "update_check.json"
+LOCK: Final = ".update_check.lock"
 DAY: Final = 86_400.0
 RETRY: Final = 3_600.0
 """Seconds after which an unanswered passive check may be tried again."""
@@ -91,10 +93,9 @@ def _read(root_home: Path) -> dict[str, Any]:
 
 def is_due(record: Mapping[str, Any], current: str, now: float) -> bool:
     """Whether a passive check may start: at most daily, hourly after no answer, at once when other code runs now."""
-    at = record.get("at")
-    if not isinstance(at, (int, float)) or record.get("current") != current or not at <= now:
+    if record.get("current") != current:
         return True
-    return now - at >= (RETRY if record.get("state") == "unknown" else DAY)
+    return _is_older(record.get("at"), now, RETRY if record.get("state") == "unknown" else DAY)
 
 
 def notice_text(record: Mapping[str, Any], current: str, command: str) -> str:
@@ -118,8 +119,11 @@ def passive_notice(
     *,
     environ: Mapping[str, str] | None = None,
     now: float | None = None,
+    sparing: bool = False,
 ) -> str:
     """The notice of a kept answer, and at most daily a check in the background. Never blocks, never raises.
+
+    A start that has nothing to say costs one small read; another user's home is left alone.
 
     Args:
         root_home: the root home.
@@ -128,26 +132,66 @@ def passive_notice(
         launcher: what the background check is started with.
         environ: the environment.
         now: unix seconds.
+        sparing: say it at most daily, for commands that are typed all day.
     """
     environ = os.environ if environ is None else environ
     now = time.time() if now is None else now
+    record = _read(root_home)
+    due = is_due(record, current, now) and launcher.is_file()
+    text = notice_text(record, current, product.command)
+    if sparing and not _is_older(record.get("told"), now):
+        text = ""
+    if not (due or text):
+        return ""
     try:
-        if not read_config(root_home).flag("updates.check", True):
+        if root_home.stat().st_uid != os.geteuid() or not read_config(root_home).flag("updates.check", True):
             return ""
-        record = _read(root_home)
-        if is_due(record, current, now) and launcher.is_file():
-            write_json(
-                root_home / RECORD,
-                {**record, "at": now, "state": record.get("state", "unknown"), "current": current},
-            )
-            _start_check(launcher, root_home, product, environ)
+        _keep_going(root_home, product, current, launcher, environ, now, due=due, told=sparing and bool(text))
     except (
         NeduraError,
         OSError,
         subprocess.SubprocessError,
     ):  # a notice is a courtesy; the explicit check says what is wrong
         return ""
-    return notice_text(record, current, product.command)
+    return text
+
+
+def _is_older(at: object, now: float, than: float = DAY) -> bool:
+    """Whether a kept moment is so long ago, unknown, or in a future that cannot be."""
+    return not isinstance(at, (int, float)) or not at <= now or now - at >= than
+
+
+def _keep_going(
+    root_home: Path,
+    product: Product,
+    current: str,
+    launcher: Path,
+    environ: Mapping[str, str],
+    now: float,
+    *,
+    due: bool,
+    told: bool,
+) -> None:
+    """Note what was told and start the check that is due; of several launches at one moment one does it.
+
+    Raises:
+        NeduraError, OSError, subprocess.SubprocessError: it cannot be noted or started.
+    """
+    turn = FileLock(root_home / LOCK, "the passive check")
+    if not turn.try_acquire():
+        return
+    try:
+        record = _read(root_home)
+        due = due and is_due(record, current, now)
+        kept = {**record, "told": now} if told else dict(record)
+        if due:
+            kept |= {"at": now, "state": record.get("state", "unknown"), "current": current}
+        if due or told:
+            write_json(root_home / RECORD, kept)
+        if due:
+            _start_check(launcher, root_home, product, environ)
+    finally:
+        turn.release()
 
 
 def _start_check(launcher: Path, root_home: Path, product: Product, environ: Mapping[str, str]) -> None:
