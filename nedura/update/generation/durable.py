@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +19,7 @@ __all__ = ["fsync_file", "own_folder", "remove_tree", "start_writing", "sync_fil
 _SYNC_FILE_RANGE_WRITE: Final = 2
 
 
-def fsync_file(path: Path) -> None:
+def fsync_file(path: str | Path) -> None:
     """Make one file durable.
 
     Raises:
@@ -30,9 +32,16 @@ def fsync_file(path: Path) -> None:
         os.close(handle)
 
 
-def start_writing(path: Path) -> None:
+@functools.cache
+def _sync_file_range() -> Callable[..., int] | None:
+    """The call, looked up once; None where the system has none."""
+    call: Callable[..., int] | None = getattr(ctypes.CDLL(None), "sync_file_range", None)
+    return call
+
+
+def start_writing(path: str | Path) -> None:
     """Let the disk begin with a finished file while the processor does something else; only a hint, `sync_files` makes it durable."""
-    call = getattr(ctypes.CDLL(None), "sync_file_range", None)
+    call = _sync_file_range()
     if call is None:
         return
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -50,14 +59,14 @@ def sync_files(folder: Path) -> None:
     Raises:
         OSError: the disk refused; nothing may rely on the tree.
     """
-    tree = [(Path(parent), [Path(parent, name) for name in names]) for parent, _, names in os.walk(folder)]
+    tree = [(parent, [f"{parent}/{name}" for name in names]) for parent, _, names in os.walk(folder)]
     for _, files in tree:
         for path in files:
             start_writing(path)
     for parent, files in reversed(tree):
         for path in files:
             fsync_file(path)
-        fsync_folder(parent)
+        fsync_folder(Path(parent))
 
 
 def own_folder(folder: Path) -> Path:
