@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from nedura.streams import ReaderGone, mend_streams
+
 if TYPE_CHECKING:
     import argparse
 
@@ -39,12 +41,33 @@ def program() -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 failed, 2 refused or wrong usage, 130 interrupted."""
     argv = list(sys.argv[1:] if argv is None else argv)
+    streams = mend_streams()
+    try:
+        code = _ended(argv)
+        problem = streams.problem()
+    except ReaderGone:  # the reader of a pipe went away; nothing is left to say, and nobody to say it to
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    if problem:
+        sys.stderr.write(f"nedura: the output could not be written: {problem}.\n")
+        return code or 1
+    return code
+
+
+def _ended(argv: list[str]) -> int:
+    """The exit code, also where argparse ends the command itself."""
+    try:
+        return _main(argv)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+
+
+def _main(argv: list[str]) -> int:
     if argv in _VERSION:
         from nedura._version import __version__
 
         sys.stdout.write(f"nedura {__version__}\n")
         return 0
-    _harden_streams()
     if reason := _torn():
         sys.stderr.write(f"nedura: {reason}\n")
         return 1
@@ -56,9 +79,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("\nnedura: interrupted.\n")
         return 130
-    except BrokenPipeError:  # the reader of a pipe went away; nothing is left to say, and nobody to say it to
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
 
 
 def _torn() -> str:
@@ -77,14 +97,6 @@ def _unpinned() -> str:
     return pinned()
 
 
-def _harden_streams() -> None:
-    """A character that the terminal's encoding lacks becomes a question mark, never an exception."""
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="replace")
-
-
 def _subcommand_flags(tokens: Sequence[str]) -> frozenset[str] | None:
     from nedura.commands import own_flags
 
@@ -97,6 +109,8 @@ def _run(argv: list[str]) -> int:
     try:
         argv = _choose_home(argv)
         return _dispatch(argv)
+    except ReaderGone:
+        raise
     except NeduraError as error:
         if "--debug" in argv:
             raise
