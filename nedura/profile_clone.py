@@ -43,6 +43,7 @@ NEVER_ANYWHERE: Final = (
     "*.tmp",
     "*.lock",
     ".*.tmp.*",
+    ".guest_handoff.*",
     "*.sock.path",
 )
 

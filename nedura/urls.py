@@ -6,6 +6,7 @@ character, a real port. What a browser or another library would read differently
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import re
 from typing import Final
@@ -78,7 +79,13 @@ def origin_of(url: str) -> Origin | None:
     Args:
         url: text from a config, a store, an answer or the environment.
     """
-    if not isinstance(url, str) or len(url) > MAX_URL or not _PRINTABLE.fullmatch(url) or "\\" in url:
+    return _origin_of(url) if isinstance(url, str) and len(url) <= MAX_URL else None
+
+
+@functools.lru_cache(maxsize=64)
+def _origin_of(url: str) -> Origin | None:
+    """Asked several times for each request, always for the same few addresses."""
+    if not _PRINTABLE.fullmatch(url) or "\\" in url:
         return None
     try:
         parts = urlsplit(url)

@@ -6,9 +6,9 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
-__all__ = ["Gate", "in_thread"]
+__all__ = ["Gate", "in_thread", "until_called_off"]
 
 _T = TypeVar("_T")
 
@@ -69,3 +69,26 @@ class Gate:
         with self._lock:
             self._taken = self._taken or who
             return self._taken == who
+
+
+BEGUN_SECONDS: Final = 5.0
+"""How long the end of a task waits for an act that has begun: it is finished whole."""
+
+
+async def until_called_off(work: Callable[[Gate], _T]) -> _T:
+    """Run `work` in a thread that enters the gate when it holds its locks; a cancel before that moment is final: it never acts.
+
+    Args:
+        work: asks `gate.enter()` right before it acts, and does nothing when that is False.
+
+    Raises:
+        asyncio.CancelledError: the task was cancelled. Work that had entered was waited for.
+    """
+    gate = Gate()
+    running = in_thread(lambda: work(gate))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        if not gate.abandon():
+            await asyncio.wait({running}, timeout=BEGUN_SECONDS)
+        raise

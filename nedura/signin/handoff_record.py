@@ -6,16 +6,16 @@ Lock order: profile auth -> shared auth -> hand-off. Whoever holds the hand-off 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
 from nedura.clock import iso, parse_iso
-from nedura.errors import RecordCorrupt, RecordMissing
+from nedura.errors import RecordCorrupt, RecordMissing, StoreError
 from nedura.locks import locked
-from nedura.records import drop_temps, make_folder, read_bytes, read_json, write_bytes, write_json
+from nedura.records import drop_temps, make_folder, read_bytes, read_json, remove, write_bytes, write_json
 from nedura.signin.handoff_rules import Record, State, advanced, note, pruned, record_id
 from nedura.signin.identity import Entry, is_guest
 from nedura.signin.tokens import fingerprint, subject_of
@@ -30,6 +30,7 @@ NOTE_TIMEOUT: Final = 2.0
 """The same inside a sign-in, which holds the auth locks meanwhile."""
 
 SCHEMA: Final = 1
+_NOTE: Final = ".guest_handoff.note."
 
 log = logging.getLogger("nedura.signin.handoff")
 
@@ -54,7 +55,7 @@ class HandoffStore:
         Raises:
             RecordUnreadable, RecordCorrupt, UnsafePath: they cannot be told; never "none".
         """
-        return _records(self._document())[0]
+        return _folded(_records(self._document())[0], [note for _, note in self._notes()])
 
     def _document(self) -> object:
         try:
@@ -74,11 +75,44 @@ class HandoffStore:
             drop_temps(self.path)
             document = self._document()
             before, foreign = _records(document)
-            after = pruned(advanced(before, decide(before)))
+            notes = self._notes()
+            after = pruned(advanced(before, decide(_folded(before, [note for _, note in notes]))))
             if after != before:
                 rows = [*(_row(record) for record in after), *foreign]
-                write_json(self.path, {"_schema": SCHEMA, "records": rows})
+                write_json(
+                    self.path, {"_schema": SCHEMA, "records": rows}, indent=None
+                )  # only without it in C
+            for path, _ in notes:
+                remove(path)
         return after
+
+    def leave_note(self, record: Record) -> None:
+        """Keep a record in a file of its own while the leaf lock cannot be had; whoever holds the lock next takes it in.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        write_json(self._note_path(record), {"_schema": SCHEMA, "record": _row(record)})
+
+    def has_note(self, record: Record) -> bool:
+        """Whether this very replacement is noted aside already: the other seam waited for the lock in vain."""
+        return self._note_path(record).exists()
+
+    def _note_path(self, record: Record) -> Path:
+        return self.home / f"{_NOTE}{record.id}.{record_id(record.account_sub)[:8]}.json"
+
+    def _notes(self) -> list[tuple[Path, Record]]:
+        """What was left beside the records, oldest first; one that cannot be read stays where it is."""
+        found = []
+        for path in self.home.glob(f"{_NOTE}*.json"):
+            try:
+                document = read_json(path)
+                found.append((path, _record(document["record"])))
+            except RecordMissing:  # taken in meanwhile
+                continue
+            except (StoreError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+                log.warning("hand-off note %s: %s", clean(path.name, 80), clean(error, 200))
+        return sorted(found, key=lambda pair: pair[1].created_at)
 
     def set_aside(self) -> Path:
         """Keep damaged records under another name, so that new ones can be written.
@@ -123,32 +157,58 @@ def _note(home: Path, old: Entry | None, new: Entry | None, now: float) -> bool:
     if not isinstance(token, str) or not token or not new or is_guest(new):
         return False
     account = subject_of(new.get("access_token"))
-    written = False
+    new_record = note(
+        None,
+        token=token,
+        portal=_text(old, "portal_base_url"),
+        guest=_text(old, "user_id"),
+        account=account,
+        now=now,
+    )
+    assert new_record is not None
+    written = True
 
     def decide(records: tuple[Record, ...]) -> tuple[Record, ...]:
         nonlocal written
-        known = next((record for record in records if record.id == record_id(token)), None)
-        fresh = note(
-            known,
-            token=token,
-            portal=_text(old, "portal_base_url"),
-            guest=_text(old, "user_id"),
-            account=account,
-            now=now,
-        )
-        written = fresh is not None
-        return records if fresh is None else (*(r for r in records if r is not known), fresh)
+        after = _folded(records, [new_record])
+        written = after != records
+        return after
 
     make_folder(home)
     store = HandoffStore(home)
+    if store.has_note(new_record):
+        return False
     try:
-        store.change(decide, timeout=NOTE_TIMEOUT)
-    except RecordCorrupt:
-        log.warning("damaged hand-off records were kept as %s", store.set_aside().name)
-        store.change(decide, timeout=NOTE_TIMEOUT)
+        try:
+            store.change(decide, timeout=NOTE_TIMEOUT)
+        except RecordCorrupt:
+            log.warning("damaged hand-off records were kept as %s", store.set_aside().name)
+            store.change(decide, timeout=NOTE_TIMEOUT)
+    except StoreError as error:  # busy, unreadable: the free tier's credential must not go with its entry
+        store.leave_note(new_record)
+        log.warning("the hand-off is noted aside: %s", error.message)
     if written:
         log.info("hand-off noted: credential %s for account %s", fingerprint(token), fingerprint(account))
     return written
+
+
+def _folded(records: tuple[Record, ...], notes: Iterable[Record]) -> tuple[Record, ...]:
+    """The records with what was noted, by the rule of `note`: each replacement makes one record, whoever wrote it down."""
+    for new in notes:
+        known = next((record for record in records if record.id == new.id), None)
+        if new.token is None:
+            continue
+        fresh = note(
+            known,
+            token=new.token.reveal(),
+            portal=new.portal_base_url,
+            guest=new.guest_user_id,
+            account=new.account_sub,
+            now=new.created_at,
+        )
+        if fresh is not None:
+            records = (*(record for record in records if record is not known), fresh)
+    return records
 
 
 def _text(entry: Mapping[str, Any] | None, name: str) -> str:

@@ -32,7 +32,7 @@ FRESH: Final = 5.0
 """Seconds for which a lease that waited is still good: with the request's own deadline (20 s) it must end inside the lease (30 s)."""
 
 GATHER_SECONDS: Final = 0.005
-"""How long a write waits for company while requests are under way."""
+"""How long a write waits for company: answers that come together are written together."""
 
 CLOSE_TIMEOUT: Final = 1.0
 """Seconds to wait for the leaf lock when the time is up."""
@@ -88,7 +88,7 @@ class Sending:
                 await self._wake.wait()
                 self._wake.clear()
                 if self._flying:
-                    await asyncio.sleep(GATHER_SECONDS)
+                    await asyncio.wait(tuple(self._flying), timeout=GATHER_SECONDS)
                 await self._write()
                 self._fill(ask)
         except NeduraError:

@@ -18,6 +18,8 @@ __all__ = [
     "Kind",
     "account_entry",
     "auth_error",
+    "ends_soon",
+    "family_end",
     "identity_key",
     "is_guest",
     "kind_of",
@@ -92,6 +94,25 @@ def obtained_at(entry: Entry | None) -> float:
     return -math.inf if moment is None else moment
 
 
+FAMILY_SECONDS: Final = 30 * 86400.0
+"""How long a sign-in lasts from its approval, whatever is renewed meanwhile (facts/signin.md 1.3, #117461)."""
+
+FAMILY_WARNING: Final = 5 * 86400.0
+"""How long before that people are told."""
+
+
+def family_end(entry: Entry | None) -> float | None:
+    """When a sign-in ends by itself, unix seconds; None for a free tier and for logins that do not say when they began."""
+    began = parse_iso(_text(entry, "signed_in_at")) if entry and not is_guest(entry) else None
+    return None if began is None else began + FAMILY_SECONDS
+
+
+def ends_soon(entry: Entry | None, now: float) -> bool:
+    """Whether a sign-in is in its last days and people should sign in again at a time of their own choice."""
+    end = family_end(entry)
+    return end is not None and now < end <= now + FAMILY_WARNING
+
+
 def token_times(access_token: str, expires_in: object, now: float) -> dict[str, Any]:
     """The time fields of a fresh token set. A server's absurd lifetime is replaced by the token's own, or an hour."""
     seconds: float | None = None
@@ -135,6 +156,7 @@ def account_entry(
         "access_token": access,
         "refresh_token": _text(answer, "refresh_token") or None,
         **token_times(access, answer.get("expires_in"), now),
+        "signed_in_at": iso(now),
         "tls": dict(tls),
     }
     return entry | {

@@ -17,6 +17,7 @@ from nedura.http import open_client
 from nedura.product import NEDURA, Product
 from nedura.signin.accounts import AccountStore
 from nedura.signin.authfile import PROVIDER, entry_of
+from nedura.signin.background import Gate, until_called_off
 from nedura.signin.failures import failure_of
 from nedura.signin.handoff import drain, handoff_lines, wire_status
 from nedura.signin.handoff_record import HandoffStore
@@ -103,7 +104,7 @@ async def import_shared(
     }  # fmt: skip
     store = AccountStore(home, environ=environ, product=product)
     try:
-        taken = await asyncio.to_thread(_take, store, clock.time())
+        taken = await _taken(store, clock)
         proved = False
         try:
             result = await refresh_account(store, force=True, **common)
@@ -155,8 +156,26 @@ def _records(store: AccountStore) -> tuple[Record, ...]:
         return ()  # unreadable: nothing of it is taken back
 
 
-def _take(store: AccountStore, now: float) -> _Taken:
+async def _taken(store: AccountStore, clock: Clock) -> _Taken:
+    """Adopt, unless the task is cancelled first; what was adopted while it was cancelled is put back."""
+    done: list[_Taken] = []
+
+    def take(gate: Gate) -> _Taken:
+        done.append(_take(store, gate, clock.time()))
+        return done[0]
+
+    try:
+        return await until_called_off(take)
+    except asyncio.CancelledError:
+        if done:
+            await asyncio.to_thread(_put_back, store, done[0], clock.time())
+        raise
+
+
+def _take(store: AccountStore, gate: Gate, now: float) -> _Taken:
     with store.transaction() as transaction:
+        if not gate.enter():
+            raise NeduraError("The import was called off.")
         before, records = transaction.state.document, _records(store)
         held = transaction.state.held
         if held is None or is_guest(held):

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import attrs
 
-from nedura.clock import Clock, SystemClock
+from nedura.clock import Clock, SystemClock, iso
 from nedura.config import read_config
 from nedura.errors import NeduraError
 from nedura.http import open_client
@@ -24,7 +24,7 @@ from nedura.product import NEDURA, Product
 from nedura.signin.accounts import AccountStore
 from nedura.signin.adoption import reconcile
 from nedura.signin.handoff import drain
-from nedura.signin.identity import Entry
+from nedura.signin.identity import Entry, ends_soon, family_end
 from nedura.signin.refresh import ClientFactory, Outcome, Refresh, refresh_account
 from nedura.text import clean
 
@@ -78,6 +78,7 @@ class Keepalive:
     environ: Mapping[str, str] = attrs.field(factory=lambda: dict(os.environ), repr=False)
     clock: Clock = attrs.field(factory=SystemClock)
     client_factory: ClientFactory = open_client
+    _warned_at: float = attrs.field(default=float("-inf"), init=False)
 
     async def run(self) -> None:
         """Run both until cancelled. A tick that fails is logged and the next one comes."""
@@ -110,7 +111,9 @@ class Keepalive:
     async def _tick(self) -> float:
         base = self._base()
         store = AccountStore(self.home, environ=self.environ, product=self.product)
-        tick = next_tick(store.read().entry, base if base > 0 else BASE_SECONDS)
+        entry = store.read().entry
+        self._warn(entry)
+        tick = next_tick(entry, base if base > 0 else BASE_SECONDS)
         if base <= 0:
             return tick
         result = await refresh_account(
@@ -122,6 +125,13 @@ class Keepalive:
             client_factory=self.client_factory,
         )
         return _after(result, tick, base)
+
+    def _warn(self, entry: Entry | None) -> None:
+        """Once a day in the last days of a sign-in: nothing renews it, and nobody may be at the machine when it ends (#117461)."""
+        now, end = self.clock.time(), family_end(entry)
+        if end is not None and ends_soon(entry, now) and not 0 <= now - self._warned_at < 86400:
+            self._warned_at = now
+            log.warning("the sign-in of %s ends by itself at %s", clean(self.home.name, 80), iso(end))
 
     def _base(self) -> float:
         try:

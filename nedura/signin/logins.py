@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ from nedura.signin.accounts import AccountStore
 from nedura.signin.addresses import portal_of
 from nedura.signin.auth_state import AuthState, Saved
 from nedura.signin.authfile import POOL_SOURCE, PROVIDER
+from nedura.signin.background import Gate, until_called_off
 from nedura.signin.identity import Kind
 from nedura.signin.portal import PortalClient
 from nedura.signin.refresh import ClientFactory
@@ -183,11 +183,11 @@ async def log_out(
     store = AccountStore(home, environ=environ, product=product)
     before = store.read()
 
-    def forget() -> Saved:
+    def forget(gate: Gate) -> Saved:
         with store.transaction() as transaction:
-            return transaction.forget(clock.time())
+            return transaction.forget(clock.time()) if gate.enter() else Saved()
 
-    saved = await asyncio.to_thread(forget)
+    saved = await until_called_off(forget)
     inherited = store.read().inherited
     revoked: bool | None = None
     if revoke and not before.inherited:

@@ -5,7 +5,6 @@ It contacts the portal: never call it on a hot path.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -21,6 +20,7 @@ from nedura.product import NEDURA, Product
 from nedura.records import make_folder, read_json, write_json
 from nedura.signin.accounts import AccountStore
 from nedura.signin.addresses import portal_of, stored_tls
+from nedura.signin.background import in_thread
 from nedura.signin.identity import Entry, is_guest
 from nedura.signin.portal import PortalClient, choose_portal
 from nedura.signin.refresh import ClientFactory
@@ -259,7 +259,7 @@ class _Asker:
                 self._disk().get(base, (0.0, None))[1] or {}
             )  # stale is better than nothing, and stays stale
         self.caches.picks[base] = (self.clock.monotonic(), picks)
-        await asyncio.to_thread(self._keep, base, picks)
+        await in_thread(lambda: self._keep(base, picks))
         return picks
 
     @property

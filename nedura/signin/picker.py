@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from nedura.http import open_client, resolve_trust
 from nedura.product import NEDURA, Product
 from nedura.signin.accounts import AccountStore
 from nedura.signin.addresses import stored_tls
+from nedura.signin.background import in_thread
 from nedura.signin.models import recommended_nous_default_model
 from nedura.signin.portal import choose_inference, inference_now, refusal
 from nedura.signin.refresh import ClientFactory, Outcome, refresh_account
@@ -140,4 +140,4 @@ async def set_default_model(
         for stale in ("api_key", "api_mode"):
             section.pop(stale, None)
 
-    await asyncio.to_thread(edit_config, home, change)
+    await in_thread(lambda: edit_config(home, change))

@@ -43,7 +43,7 @@ SCOPE_RETRY: Final = 900.0
 
 ADOPTED_FIELDS: Final = (
     "access_token", "refresh_token", "token_type", "scope", "client_id", "portal_base_url", "inference_base_url",
-    "obtained_at", "expires_at",
+    "obtained_at", "expires_at", "signed_in_at",
 )  # fmt: skip
 """What a profile takes over from a sibling's newer token set."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -17,6 +16,7 @@ from nedura.config import edit_config, read_config
 from nedura.errors import ConfigError, StoreError
 from nedura.http import open_client
 from nedura.product import NEDURA, Product
+from nedura.signin.background import in_thread
 from nedura.signin.identity import Entry
 from nedura.signin.models import recommended_nous_default_model
 from nedura.signin.refresh import ClientFactory
@@ -176,7 +176,7 @@ async def settle_after_upgrade(
             _apply(content, changed, host, found)
 
     try:
-        after = await asyncio.to_thread(edit_config, home, change)
+        after = await in_thread(lambda: edit_config(home, change))
     except (ConfigError, StoreError) as error:
         log.warning("config not settled: %s", clean(error.message))
         return Settled(model=current)

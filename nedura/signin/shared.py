@@ -30,7 +30,7 @@ MAX_RENEWALS: Final = 64
 
 _SHARED_FIELDS: Final = (
     "access_token", "refresh_token", "token_type", "scope", "client_id", "portal_base_url", "inference_base_url",
-    "obtained_at", "expires_at", "auth_method", "account_tier", "anon_token", "user_id", "org_id",
+    "obtained_at", "expires_at", "signed_in_at", "auth_method", "account_tier", "anon_token", "user_id", "org_id",
 )  # fmt: skip
 _OWN_FIELDS: Final = (*_SHARED_FIELDS, "_schema", "updated_at", "renewal")
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, final
 
 import attrs
 
-from nedura.clock import Clock, SystemClock
+from nedura.clock import Clock, SystemClock, iso
 from nedura.config import read_config
 from nedura.errors import ConfigError
 from nedura.homes import profile_name
@@ -19,10 +19,11 @@ from nedura.product import NEDURA, Product
 from nedura.signin.accounts import AccountStore
 from nedura.signin.addresses import portal_of
 from nedura.signin.auth_state import AuthState
+from nedura.signin.background import in_thread
 from nedura.signin.copy import chat_safe, shown_email
 from nedura.signin.handoff import drain, latest_record, wire_status
 from nedura.signin.handoff_copy import result_lines
-from nedura.signin.identity import Kind
+from nedura.signin.identity import Kind, ends_soon, family_end
 from nedura.signin.refresh import ClientFactory, Outcome, refresh_account
 from nedura.signin.settle import needs_settling, settle_after_upgrade
 from nedura.signin.tokens import expiry_of
@@ -51,6 +52,7 @@ class AuthStatus:
         checked: whether the session was proved good or ended just now; False means only what the store says.
         email, portal, model: of the login; may be empty.
         expires_at: end of the current token in unix seconds; it is renewed on its own.
+        login_ends_at: when the sign-in itself ends, unix seconds, whatever is renewed; None when it does not say.
         inherited: the login is the default profile's.
         insecure: certificates are not checked for it.
         reason: why the session ended.
@@ -68,6 +70,7 @@ class AuthStatus:
     portal: str = attrs.field(default="", converter=clean)
     model: str = attrs.field(default="", converter=clean)
     expires_at: float | None = None
+    login_ends_at: float | None = None
     inherited: bool = False
     insecure: bool = False
     reason: str = attrs.field(default="", converter=clean)
@@ -144,17 +147,31 @@ async def auth_status(
         "product": product, "environ": environ, "clock": clock, "client_factory": client_factory,
     }  # fmt: skip
     store = AccountStore(home, environ=environ, product=product)
-    checked = False
+    checked, trust = False, ""
     try:
         async with asyncio.timeout(budget_s):
-            checked = await _check(store, store.read(), clock, common)
+            trust, sound = await _trust(store.read(), environ, product)
+            checked = await _check(store, store.read(), clock, common) and sound
             state = store.read()
             if state.kind(clock.time()) is Kind.ACCOUNT and needs_settling(home, product, environ):
                 await settle_after_upgrade(home, state.entry or {}, **common)
             await drain(home, **common)
     except TimeoutError:
         pass  # shown as it stands; what is under way goes on later
-    return _shown(store.read(), store, clock.time(), checked, product, environ)
+    return _shown(store.read(), store, clock.time(), checked, trust, product, environ)
+
+
+async def _trust(state: AuthState, environ: Mapping[str, str], product: Product) -> tuple[str, bool]:
+    """What there is to say about the certificates, and whether a connection can be made with them at all."""
+    tls = (state.entry or {}).get("tls")
+    stored = tls if isinstance(tls, Mapping) else None
+    try:
+        trust = resolve_trust(stored=stored, environ=environ, product=product)
+        if trust.ca_bundle is not None:
+            await in_thread(trust.context)  # a file that holds no certificate shows only now
+    except ConfigError as error:
+        return error.diagnostics(), False
+    return trust.warning, True
 
 
 async def _check(store: AccountStore, state: AuthState, clock: Clock, common: Mapping[str, Any]) -> bool:
@@ -170,6 +187,7 @@ def _shown(
     store: AccountStore,
     now: float,
     checked: bool,
+    trust: str,
     product: Product,
     environ: Mapping[str, str],
 ) -> AuthStatus:
@@ -185,10 +203,11 @@ def _shown(
         portal=_portal(state, product, environ),
         model=_model(store.home),
         expires_at=expiry_of(entry.get("access_token")) if kind is Kind.ACCOUNT else None,
+        login_ends_at=family_end(entry) if kind is Kind.ACCOUNT else None,
         inherited=state.inherited,
         insecure=isinstance(tls, Mapping) and tls.get("insecure") is True,
         reason=str(error.get("message") or "") if kind is Kind.DEAD and isinstance(error, Mapping) else "",
-        notes=_notes(state, environ, product),
+        notes=_notes(state, now, trust, product),
         handoff=result_lines(record) if record is not None else (),
         handoff_status=wire_status(store.home),
     )
@@ -212,19 +231,15 @@ def _model(home: Path) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _notes(state: AuthState, environ: Mapping[str, str], product: Product) -> tuple[str, ...]:
-    notes = []
+def _notes(state: AuthState, now: float, trust: str, product: Product) -> tuple[str, ...]:
+    notes = [trust] if trust else []
     if state.damaged:
         notes.append("auth.json is damaged; it is kept as auth.json.corrupt when you sign in again.")
     if state.shared_problem:
         notes.append(f"Shared store: {state.shared_problem}")
-    tls = (state.entry or {}).get("tls")
-    try:
-        trust = resolve_trust(
-            stored=tls if isinstance(tls, Mapping) else None, environ=environ, product=product
+    end = family_end(state.entry)
+    if end is not None and state.kind(now) is Kind.ACCOUNT and ends_soon(state.entry, now):
+        notes.append(
+            f"This sign-in ends by itself about {iso(end)[:10]}. Sign in again before: {product.command} auth add nous"
         )
-        if trust.warning:
-            notes.append(trust.warning)
-    except ConfigError as error:
-        notes.append(error.diagnostics())
     return tuple(notes)

@@ -65,6 +65,7 @@ def step_up(args: argparse.Namespace, output: Output) -> int:
         output.record({"kind": "step_up", "scope": args.scope, "granted": True})
         return 0
     options = step_up_options(home, args.scope)
+    warn_of_trust(output)
     state = show_sign_in(
         lambda cancelled: login_nous(options, home=home, timeout=args.timeout, cancelled=cancelled),
         output,

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Mapping
 
-from nedura.errors import ConfigError, RefusedError
+from nedura.errors import NeduraError, RefusedError
 from nedura.homes import process_home
-from nedura.signin import Completed, Failed, LoginOptions, import_shared, login_nous, offer_shared
+from nedura.signin import (
+    AccountStore,
+    Completed,
+    Failed,
+    LoginOptions,
+    import_shared,
+    login_nous,
+    offer_shared,
+)
 from nedura.trust import resolve_trust
 from nedura_cli.ask import ask_yes
 from nedura_cli.output import Output
@@ -33,10 +42,12 @@ def options_of(args: argparse.Namespace, command: str) -> LoginOptions:
 
 
 def warn_of_trust(output: Output, ca_bundle: str = "") -> None:
-    """Say on stderr when a named certificate file is not there and another choice takes its place."""
+    """Say on stderr when a named or remembered certificate file is not there and another choice takes its place."""
     try:
-        warning = resolve_trust(ca_bundle=ca_bundle or None).warning
-    except ConfigError:
+        tls = (AccountStore(process_home()).read().entry or {}).get("tls")
+        kept = {"ca_bundle": tls.get("ca_bundle")} if isinstance(tls, Mapping) else None
+        warning = resolve_trust(ca_bundle=ca_bundle or None, stored=kept).warning
+    except NeduraError:
         return  # the login itself ends with it
     if warning:
         output.remark(f"nedura: {warning}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import time
 
 import pytest
 
@@ -225,19 +227,60 @@ async def test_many_records_are_sent_in_one_run(world: World) -> None:
 def test_noting_never_raises_and_never_breaks_a_sign_in(world: World) -> None:
     guest = {"auth_method": "anonymous", "anon_token": "anon_x", "portal_base_url": URL}
     home = world.home()
-    (home / "guest_handoff.json").mkdir()
-    assert note_replacement(home, old=guest, new=world.login(), now=1.0) is False
     (home / "file").touch()
     assert note_replacement(home / "file" / "x", old=guest, new=world.login(), now=1.0) is False
-    (home / "guest_handoff.json").rmdir()
-    world.guest("gmail")
-    lock = FileLock(HandoffStore(home).lock_path)
-    assert lock.try_acquire()
+    home.chmod(0o500)
     try:
-        world.sign_in()  # waits for the leaf lock as long as it may, then goes on without a record
+        if os.geteuid():
+            assert note_replacement(home, old=guest, new=world.login(), now=1.0) is False
+    finally:
+        home.chmod(0o700)
+    assert world.records() == ()
+
+
+def test_a_record_that_cannot_be_written_now_is_noted_aside_and_taken_in_later(world: World) -> None:
+    home, lock = world.home(), FileLock(HandoffStore(world.home()).lock_path)
+    guest = world.guest("gmail")
+    assert lock.try_acquire()
+    start = time.monotonic()
+    try:
+        world.sign_in()  # waits for the leaf lock as long as it may, then goes on
     finally:
         lock.release()
+    assert time.monotonic() - start < 3.5  # not once for each of the two seams
     assert world.store().read().subject == "nas_user:alice"
+    (note,) = home.glob(".guest_handoff.note.*.json")
+    assert note.stat().st_mode & 0o777 == 0o600
+    assert [record.state for record in world.records()] == [State.PENDING]  # who only looks sees it too
+    assert [result.state for result in asyncio.run(world.drain())] == ["claimed"]
+    assert guest.status != "live"
+    assert not list(home.glob(".guest_handoff.note.*"))
+    assert asyncio.run(world.drain()) == ()
+
+
+def test_a_note_is_the_same_record_as_the_one_that_was_written(world: World) -> None:
+    guest = {"auth_method": "anonymous", "anon_token": "anon_x", "portal_base_url": URL}
+    home, path = world.home(), world.home() / "guest_handoff.json"
+    account = world.login()
+    path.mkdir()  # something that is no file of ours is in its place
+    assert note_replacement(home, old=guest, new=account, now=world.clock.time())
+    assert note_replacement(home, old=guest, new=account, now=world.clock.time()) is False
+    path.rmdir()
+    assert len(list(home.glob(".guest_handoff.note.*"))) == 1
+    HandoffStore(home).change(lambda records: records)
+    assert not list(home.glob(".guest_handoff.note.*"))
+    assert note_replacement(home, old=guest, new=account, now=world.clock.time()) is False
+    assert [record.state for record in world.records()] == [State.PENDING]
+
+
+@pytest.mark.parametrize("damage", [b"", b"[]", b'{"record": 5}', b"\x00"])
+def test_a_note_that_cannot_be_read_stays_and_stops_nobody(world: World, damage: bytes) -> None:
+    torn = world.home() / ".guest_handoff.note.x.1.y.json"
+    torn.write_bytes(damage)
+    world.guest("gmail")
+    world.sign_in()
+    assert [result.state for result in asyncio.run(world.drain())] == ["claimed"]
+    assert torn.read_bytes() == damage
 
 
 @pytest.mark.parametrize("damage", [b"", b"[", b"[]", b'{"records": 5}', b"\x00" * 50])

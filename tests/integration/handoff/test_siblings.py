@@ -45,6 +45,23 @@ async def test_a_free_tier_does_not_follow_a_login_whose_refresh_was_lost(world:
     assert await reconcile(world.home("b"), **common(world)) is Reconciled.ACCOUNT
 
 
+async def test_an_empty_profile_neither_follows_a_lost_login_nor_puts_a_free_tier_in_its_place(
+    world: World,
+) -> None:
+    world.sign_in(profile="a")
+    world.clock.advance(4000)
+    world.portal.plant(Fault(route="token.refresh", drop=True, commit=True))
+    assert (await world.refresh("a")).outcome is Outcome.LOST
+    options = common(world) | {"environ": world.environ | {"NEDURA_GUEST_ONBOARDING": "1"}}
+    tier = FreeTier(home=world.home("b"), memos={}, **options)
+    found = await tier.provision(force=True)
+    assert (found.ready, found.code) == (False, "relogin_required")
+    assert world.store("b").read().entry is None
+    assert world.portal.log.count("anon.create") == 0
+    world.sign_in(profile="a")
+    assert (await tier.provision()).account
+
+
 async def test_a_free_tier_is_not_put_over_an_ended_account(world: World) -> None:
     world.home("b")
     world.sign_in("alice@example.test", "a")

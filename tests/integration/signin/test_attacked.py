@@ -120,6 +120,8 @@ async def test_a_save_slower_than_its_time_is_waited_for_once_it_has_begun(world
                 whole = inner.save_account
 
                 class Slowly:
+                    state = inner.state
+
                     def save_account(self, *args: Any, **more: Any) -> Any:
                         time.sleep(0.6)
                         return whole(*args, **more)

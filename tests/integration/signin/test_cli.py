@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import shlex
+import signal
+import subprocess
 import sys
 import time
 import urllib.parse
@@ -12,7 +15,9 @@ from pathlib import Path
 
 import pexpect
 import pytest
+import trustme
 
+from nedura.locks import FileLock
 from nedura.signin import AccountStore
 from nedura.signin.handoff_record import note_replacement
 from nedura.testing.portal import PortalControl, portal_process
@@ -408,6 +413,51 @@ def test_a_scope_of_nothing_is_refused(machine: Machine) -> None:
 def test_a_certificate_file_that_is_not_there_is_said_on_stderr(machine: Machine) -> None:
     machine.extra = {"SSL_CERT_FILE": "/nonexistent/ca.pem"}
     assert "SSL_CERT_FILE is not there" in machine.sign_in("auth", "upgrade", "--no-browser").err
+
+
+def test_a_step_up_says_that_the_remembered_certificate_file_is_gone(
+    machine: Machine, tmp_path: Path
+) -> None:
+    bundle = tmp_path / "ca.pem"
+    bundle.write_text(trustme.CA().cert_pem.bytes().decode())
+    machine.sign_in("auth", "add", "nous", "--no-browser", "--ca-bundle", str(bundle))
+    bundle.unlink()
+    ran = machine.sign_in("auth", "step-up", "--no-browser")
+    assert "The saved certificate file is not there" in ran.err
+
+
+def test_ctrl_c_ends_a_sign_out_that_waits_for_a_lock(machine: Machine) -> None:
+    machine.sign_in()
+    before = (machine.home / "auth.json").read_bytes()
+    lock = FileLock(machine.home / "auth.lock")
+    assert lock.try_acquire()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "nedura_cli", "auth", "logout"], env=machine.environ, cwd="/",
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        time.sleep(1.0)
+        process.send_signal(signal.SIGINT)
+        start = time.monotonic()
+        out, err = process.communicate(timeout=30)
+        assert time.monotonic() - start < 2
+    finally:
+        lock.release()
+    assert (process.returncode, out, err) == (130, "", "\nnedura: interrupted.\n")
+    assert (machine.home / "auth.json").read_bytes() == before
+
+
+def test_an_upgrade_whose_answer_nobody_can_read_signs_in_and_says_so(machine: Machine) -> None:
+    machine.portal.knobs(auto_approve="alice@example.test")
+    command = f"exec {shlex.quote(sys.executable)} -m nedura_cli auth upgrade --json > /dev/full"
+    ran = subprocess.run(
+        ["/bin/sh", "-c", command], env=machine.environ, cwd="/", capture_output=True, text=True,
+        stdin=subprocess.DEVNULL, timeout=60, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stderr) == (
+        1, "nedura: the output could not be written: No space left on device.\n",
+    )  # fmt: skip
+    assert machine.run("auth", "status", "--json").events[0]["state"] == "signed_in"
 
 
 def test_an_upgrade_of_an_account_moves_what_is_due_and_says_it(machine: Machine) -> None:
