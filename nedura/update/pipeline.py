@@ -40,6 +40,7 @@ from nedura.update.ledger.receipt import is_finished, owed_steps
 from nedura.update.ledger.receipts import ReceiptStore, receipt_name
 from nedura.update.options import UpdateOptions
 from nedura.update.parts import Refusal, UpdateParts, default_parts
+from nedura.update.prompt import Ask
 from nedura.update.run import Run
 from nedura.update.within import within
 from nedura.wire import Event
@@ -65,6 +66,7 @@ async def update(
     clock: Clock | None = None,
     environ: Mapping[str, str] | None = None,
     parts: UpdateParts | None = None,
+    ask: Ask | None = None,
 ) -> AsyncGenerator[Event, None]:
     """Update this install and its whole fleet; the last event is always `UpdateFinished`, which holds the exit code.
 
@@ -78,6 +80,7 @@ async def update(
         clock: time seam.
         environ: environment seam.
         parts: stage and fleet seams.
+        ask: asks the person who watches (question and default in, answer out); None when nobody does.
 
     Raises:
         UsageError: an option that cannot be.
@@ -96,6 +99,7 @@ async def update(
         environ=environ,
         product=product,
         options=options,
+        ask=None if options.yes else ask,
     )
     pipeline = _Pipeline(run=run, parts=parts or default_parts(), journal=Journal(run.root_home, clock))
     events = pipeline.events()

@@ -1,8 +1,12 @@
-"""Questions of an update that nobody watches: asked and answered through two files of the active home (facts/update.md 1.6)."""
+"""Questions of an update: to the person who watches, or through two files of the active home when a chat asks (facts/update.md 1.6).
+
+Nobody there, no answer in time and `--yes` all mean the default.
+"""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,13 +17,17 @@ from nedura.errors import StoreError
 from nedura.records import read_bytes, read_json, remove, write_bytes, write_json
 from nedura.text import clean
 
-__all__ = ["Prompt", "answer_prompt", "ask_by_file", "pending_prompt", "said_yes"]
+__all__ = ["Ask", "Prompt", "answer_prompt", "ask_by_file", "pending_prompt", "said_yes"]
 
 PROMPT: Final = ".update_prompt.json"
 RESPONSE: Final = ".update_response"
 PATIENCE: Final = 300.0
 """Seconds until the default counts."""
 STEP: Final = 0.25
+
+
+Ask = Callable[[str, str], Awaitable[str]]
+"""Asks the person who watches: question and default in, answer out; empty means the default."""
 
 
 @attrs.frozen(kw_only=True)

@@ -148,8 +148,7 @@ async def _ask_for_edits(run: Run) -> None:
     count = await asyncio.to_thread(count_edits, run)
     if not count:
         return
-    files = "1 file is" if count == 1 else f"{count} files are"
-    question = f"Local changes of {files} put aside. Bring them back after the update?"
+    question = f"Local changes of {count} file{'' if count == 1 else 's'} are put aside. Bring them back after the update?"
     if run.options.gateway_mode:
         answer = await ask_by_file(run.home, question, "no", run.clock)
     else:

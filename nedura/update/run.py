@@ -15,6 +15,7 @@ from nedura.update.options import UpdateOptions
 
 if TYPE_CHECKING:
     from nedura.update.planning.plan import Plan
+    from nedura.update.prompt import Ask
 
 __all__ = ["Candidate", "Layout", "Run"]
 
@@ -70,6 +71,7 @@ class Run:
         followups: steps still owed.
         user_action: step only the user can finish.
         notes: free facts that stages of one area hand to each other, by area.
+        ask: asks the person who watches; None when nobody does.
     """
 
     run_id: str
@@ -94,3 +96,4 @@ class Run:
     followups: list[str] = attrs.field(factory=list)
     user_action: str = ""
     notes: dict[str, Any] = attrs.field(factory=dict)
+    ask: Ask | None = None

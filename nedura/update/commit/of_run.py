@@ -13,6 +13,7 @@ from nedura.errors import UpdateError
 from nedura.installs import RELEASE, InstallPaths
 from nedura.update.commit.checkout import CheckoutJob, move_checkout, owed_edits
 from nedura.update.commit.gitlocks import check_writable
+from nedura.update.commit.status import look_for_dirt
 from nedura.update.commit.zip import ZipJob, move_zip
 from nedura.update.commit_point import paths_of
 from nedura.update.events import Committed, UserAction
@@ -22,10 +23,10 @@ from nedura.update.generation.prepare_zip import TREE_NOTE, drop_archives, live_
 from nedura.update.run import Candidate, Run
 from nedura.update.source.git import Git, find_git
 from nedura.update.source.owner_checkout import Source, read_source
-from nedura.update.source.source_git import SourceGit
+from nedura.update.source.source_git import SourceGit, SourceGitError
 from nedura.wire import Event
 
-__all__ = ["commit_checkout", "commit_zip", "preflight_checkout", "waiting_edits"]
+__all__ = ["commit_checkout", "commit_zip", "count_edits", "preflight_checkout", "waiting_edits"]
 
 
 def _source(run: Run) -> Source:
@@ -54,6 +55,21 @@ def preflight_checkout(run: Run) -> None:
     if run.layout == "checkout" and run.checkout is not None:
         source = _source(run)
         check_writable(source.checkout, source.git_dir, source.common_dir)
+
+
+def count_edits(run: Run) -> int:
+    """How many files of the checkout somebody edited; added ones stay where they are. Blocks the thread.
+
+    Raises:
+        UpdateError: git cannot say.
+    """
+    try:
+        dirt = look_for_dirt(_runner(run, _source(run)))
+    except SourceGitError as error:
+        raise UpdateError(
+            f"The checkout's status cannot be read: {error.reason}.", stop_class="git"
+        ) from error
+    return len(dirt.edits)
 
 
 def waiting_edits(run: Run) -> UserAction | None:
@@ -88,6 +104,7 @@ def _job(run: Run) -> CheckoutJob:
         strategy="update_in_place" if in_place else "switch",
         auto_switch=config.flag("updates.auto_switch_parked_branch", True),
         keep_stash=options.keep_stash,
+        interactive=run.ask is not None,
         local_changes=config.text("updates.non_interactive_local_changes", "stash"),
         environ=run.environ,
     )

@@ -36,10 +36,11 @@ from nedura.update.generation.failed import check_not_failed
 from nedura.update.generation.generations import Manifest, read_manifest, verify_generation
 from nedura.update.generation.interpreter import Interpreter, choose
 from nedura.update.generation.prepare_environment import prepare_environment
-from nedura.update.generation.record import InstallRecord, read_record
+from nedura.update.generation.record import InstallRecord, read_record, write_record
 from nedura.update.generation.thin import python_of
 from nedura.update.generation.tree import list_tree
 from nedura.update.generation.tree_rules import Entry
+from nedura.update.prompt import said_yes
 from nedura.update.run import Candidate, Run
 from nedura.update.source.channels import Choice, channel_key, choose_channel, successor
 from nedura.update.source.edit_merge import Merge, merge_edits
@@ -189,9 +190,12 @@ async def choose_target(work: Work) -> AsyncGenerator[Event, None]:
     stale = work.run.notes.get("stale_locks")
     if stale:
         yield StepDone(name="stale_locks", detail=f"moved aside: {', '.join(map(str, stale))}")
-    pinned = _moved_remote(work)
-    if pinned:
-        yield Notice(text=pinned, warning=True)
+    moved = _judge_remote(work)
+    try:
+        async for event in moved:
+            yield event
+    finally:
+        await moved.aclose()
     fixed = str(work.run.notes.get("target_commit", ""))
     if fixed:
         work.target = Target(
@@ -231,22 +235,29 @@ def _fetch(work: Work, current: str) -> Target:
     return fetch_target(work.git, work.remote, work.choice, current, known=work.known)
 
 
-def _moved_remote(work: Work) -> str:
-    """What to say when the checkout's remote is not the pinned one any more."""
-    if work.source is None or not work.record.remote_name:
-        return ""
+async def _judge_remote(work: Work) -> AsyncGenerator[Event, None]:
+    """A remote that is not the pinned one any more is followed only when the person who watches says so (threats.md 1)."""
+    if work.source is None or not work.record.remote_name or work.run.notes.get("target_commit"):
+        return
     if work.source.remote_url == work.record.remote_url or not work.source.remote_url:
-        return ""
+        return
     try:
         now = parse_remote(work.source.remote_url)
     except NeduraError as error:
-        return f"The source's remote was changed and is not used: {error.message}"
+        yield Notice(text=f"The source's remote was changed and is not used: {error.message}", warning=True)
+        return
     if now.same_place(work.remote):
-        return ""
-    return (
-        f"The source's remote is {now.shown} now. Updates still come from {work.remote.shown}, pinned at install; "
-        "install again to follow the new one."
-    )
+        return
+    text = f"The source's remote is {now.shown} now. Updates still come from {work.remote.shown}, pinned at install"
+    if work.run.ask is not None and not work.run.options.gateway_mode:
+        question = f"The source's remote is {now.shown} now, and was {work.remote.shown} at install. Follow the new one from now on?"
+        if said_yes(await work.run.ask(question, "no")):
+            work.record = attrs.evolve(work.record, remote_url=now.url)
+            await in_thread(write_record, work.paths, work.record)
+            yield StepDone(name="remote", detail=f"{now.shown}, before {work.remote.shown}")
+            work.remote = now
+            return
+    yield Notice(text=f"{text}; install again, or update at a terminal, to follow the new one.", warning=True)
 
 
 async def _carry(work: Work) -> AsyncGenerator[Event, None]:

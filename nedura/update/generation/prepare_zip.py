@@ -18,7 +18,7 @@ from nedura.errors import RecordMissing, UpdateError, UsageError
 from nedura.installs import InstallPaths
 from nedura.locks import FileLock
 from nedura.records import make_folder
-from nedura.text import clean
+from nedura.text import clean, redact
 from nedura.update.bounded import in_thread
 from nedura.update.commit.zip_swap import changed_files
 from nedura.update.commit_point import paths_of
@@ -29,6 +29,7 @@ from nedura.update.generation.kept import current_candidate
 from nedura.update.generation.prepare import LOCK_TIMEOUT, build_aside, open_work
 from nedura.update.generation.prepare_checkout import package_folders
 from nedura.update.generation.record import InstallRecord, read_record, write_record
+from nedura.update.prompt import said_yes
 from nedura.update.run import Run
 from nedura.update.source.edit_merge import merge_edits
 from nedura.update.source.edits import Edits
@@ -36,6 +37,7 @@ from nedura.update.source.release import Note, Offer, archive_remote, is_downgra
 from nedura.update.source.release_fetch import ask_index, download
 from nedura.update.source.release_tree import import_tree, open_release
 from nedura.update.source.target import Target
+from nedura.update.source.urls import Remote
 from nedura.wire import Event
 
 __all__ = ["TREE_NOTE", "drop_archives", "kept_archive", "live_tree", "prepare_zip"]
@@ -133,11 +135,17 @@ async def _prepare(run: Run, note: Note, record: InstallRecord) -> AsyncGenerato
         run.product.builds, live_tree(run), run.root_home, paths.folder
     )
     if note.archive and note.archive != record.remote_url:
-        yield Notice(
-            text=f"The release names {clean(note.archive, 160)} for its updates. They still come from {remote.shown}, pinned "
-            "at the first update.",
-            warning=True,
-        )
+        named = clean(redact(note.archive), 160)
+        if await _follows(run, note, remote):
+            remote = archive_remote(note.archive)
+            record = attrs.evolve(record, remote_url=remote.url)
+            await in_thread(write_record, paths, record)
+            yield StepDone(name="remote", detail=f"{remote.shown} from now on")
+        else:
+            yield Notice(
+                text=f"The release names {named} for its updates. They still come from {remote.shown}, pinned at the first update.",
+                warning=True,
+            )
     fixed = str(run.notes.get("target_commit", ""))
     offer = Offer(commit=fixed, url="") if fixed else Offer(url="")
     if not fixed:
@@ -171,6 +179,15 @@ async def _prepare(run: Run, note: Note, record: InstallRecord) -> AsyncGenerato
             yield event
     finally:
         await events.aclose()
+
+
+async def _follows(run: Run, note: Note, pinned: Remote) -> bool:
+    """Whether the person who watches wants to follow another address from now on; nobody watches: no (threats.md 1)."""
+    if run.ask is None or run.options.gateway_mode:
+        return False
+    named = archive_remote(note.archive).shown
+    question = f"This release names {named} for its updates, and they came from {pinned.shown}. Follow the new one from now on?"
+    return said_yes(await run.ask(question, "no"))
 
 
 def _judge(run: Run, note: Note, version: str) -> None:

@@ -12,7 +12,9 @@ from typing import Any
 from nedura import update as run_update
 from nedura.homes import process_home, root_home
 from nedura.update import ReceiptStore, UpdateFinished, UpdateOptions, action_marker
+from nedura_cli.ask import can_ask
 from nedura_cli.output import Output
+from nedura_cli.update_ask import asker
 from nedura_cli.update_plain import UpdateView, choose_view
 
 __all__ = ["logs", "update"]
@@ -48,13 +50,15 @@ def update(args: argparse.Namespace, output: Output) -> int:
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a closed terminal must not stop an update half-way
     try:
-        finished = asyncio.run(_run(options_of(args), output))
+        finished = asyncio.run(
+            _run(options_of(args), output, ask=can_ask(output, assume=args.yes or args.gateway))
+        )
     except (KeyboardInterrupt, asyncio.CancelledError):
         return _interrupted(output)
     return _close(finished, output)
 
 
-async def _run(options: UpdateOptions, output: Output) -> UpdateFinished:
+async def _run(options: UpdateOptions, output: Output, *, ask: bool) -> UpdateFinished:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -62,7 +66,8 @@ async def _run(options: UpdateOptions, output: Output) -> UpdateFinished:
     view = choose_view(output)
     ticker = asyncio.create_task(_tick(view))
     try:
-        async with aclosing(run_update(options=options)) as events:
+        asking = asker(view, output) if ask else None
+        async with aclosing(run_update(options=options, ask=asking)) as events:
             async for event in events:
                 view.show(event)
                 if isinstance(event, UpdateFinished):

@@ -29,6 +29,10 @@ class UpdateView(Protocol):
         """Called a few times a second: say something if it was quiet for too long."""
         ...
 
+    def pause(self) -> None:
+        """A question is asked: draw nothing until the next event."""
+        ...
+
     def close(self) -> None:
         """Nothing more comes."""
         ...
@@ -43,9 +47,11 @@ class PlainUpdate:
         self._now = now
         self._spoke = self._began = now()
         self._stage = ""
+        self._paused = False
 
     def show(self, event: Event) -> None:
         """Print its terminal copy."""
+        self._paused = False
         if isinstance(event, StageStarted):
             self._stage, self._began = event.copy.rstrip("."), self._now()
         if event.copy_terminal or self._output.as_json:
@@ -55,10 +61,14 @@ class PlainUpdate:
     def tick(self) -> None:
         """A heartbeat line after a quiet while; never under `--json`."""
         now = self._now()
-        if now - self._spoke < self._quiet or self._output.as_json or not self._stage:
+        if self._paused or now - self._spoke < self._quiet or self._output.as_json or not self._stage:
             return
         self._spoke = now
         self._output.line(f"  ... {self._stage}, {now - self._began:.0f} s")
+
+    def pause(self) -> None:
+        """No heartbeat until the next event."""
+        self._paused = True
 
     def close(self) -> None:
         """Nothing to do."""

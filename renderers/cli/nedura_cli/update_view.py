@@ -253,6 +253,12 @@ class LiveUpdate:
     def show(self, event: Event) -> None:
         """Take an event into the picture."""
         self._picture.show(event)
+        if not self._live.is_started:
+            self._live.start()
+
+    def pause(self) -> None:
+        """Leave the screen to a question."""
+        self._live.stop()
 
     def tick(self) -> None:
         """The picture moves by itself."""
