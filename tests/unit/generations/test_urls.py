@@ -20,6 +20,7 @@ GOOD = [
     ("/srv/git/repo", "file", "/srv/git/repo"),
     ("/srv/git/with blank:and colon", "file", "/srv/git/with blank:and colon"),
     ("file:///srv/git/repo", "file", "/srv/git/repo"),
+    ("file:///srv/my git/größe", "file", "/srv/my git/größe"),
 ]
 
 BAD = [
