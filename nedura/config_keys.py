@@ -42,6 +42,7 @@ KEYS: Final[Mapping[str, Key]] = {
     "display.background": Key("text", "what the terminal's background is", ("auto", "light", "dark")),
     "gateway.multiplex_profiles": Key("flag", "one gateway serves every profile"),
     "gateway.multiplex_profile_allowlist": Key("texts", "profiles that it serves"),
+    "gateway.operators": Key("texts", "who may send /login to the gateway, as platform:user"),
     "gateway.respawn_storm.max_starts": Key("whole", "starts in a row after which a gateway stays down"),
     "gateway.respawn_storm.window_s": Key("whole", "seconds in which those starts are counted"),
     "model.default": Key("text", "model that answers"),

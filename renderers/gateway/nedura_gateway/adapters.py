@@ -19,12 +19,16 @@ class Inbound:
         id: the platform's own id of the message; the same id is never worked on twice.
         chat: the conversation.
         text: what was said.
+        user: the platform's stable id of who said it, never a display name; empty when it tells none.
+        private: nobody else reads this conversation.
     """
 
     adapter: str
     id: str
     chat: str
     text: str
+    user: str = ""
+    private: bool = False
 
 
 Deliver = Callable[[Inbound], Awaitable[bool]]

@@ -32,6 +32,7 @@ from nedura.homes import process_home, profile_name, root_home
 from nedura_gateway.adapters import Adapter
 from nedura_gateway.handlers import DEFAULT_HANDLER, Handler, TurnContext, load_handler
 from nedura_gateway.inbox import Inbox
+from nedura_gateway.login import Logins
 from nedura_gateway.platform_worker import PlatformWorker
 from nedura_gateway.rooms import Rooms, serves_default, wants_multiplex
 
@@ -104,8 +105,9 @@ async def _serve(home: Path, options: GatewayOptions, adapters: Sequence[Adapter
     )
     context = TurnContext(home=home, request_restart=member.request_restart)
     async with member:
-        rooms = Rooms(member, handler, context, multiplex=multiplex)
-        worker = None if options.probe else await _start_worker(member, handler, context, adapters)
+        logins = None if options.probe else Logins()
+        rooms = Rooms(member, handler, context, multiplex=multiplex, logins=logins)
+        worker = None if options.probe else await _start_worker(member, handler, context, adapters, logins)
         try:
             await rooms.start()
             member.platforms["local"] = {"state": "connected" if rooms.own_open else "failed"}
@@ -146,12 +148,17 @@ async def _when_taken(home: Path, options: GatewayOptions) -> int:
 
 
 async def _start_worker(
-    member: FleetMember, handler: Handler, context: TurnContext, adapters: Sequence[Adapter]
+    member: FleetMember,
+    handler: Handler,
+    context: TurnContext,
+    adapters: Sequence[Adapter],
+    logins: Logins | None,
 ) -> PlatformWorker | None:
     if not adapters:
         return None
     inbox = await asyncio.to_thread(Inbox, member.home)
-    worker = PlatformWorker(member, handler, context, {adapter.name: adapter for adapter in adapters}, inbox)
+    named = {adapter.name: adapter for adapter in adapters}
+    worker = PlatformWorker(member, handler, context, named, inbox, logins)
     worker.start()
     return worker
 

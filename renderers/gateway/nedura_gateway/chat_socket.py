@@ -23,6 +23,7 @@ from nedura.records import parse_json
 from nedura.text import clean
 from nedura_gateway.handlers import Handler, Message, ToolEvent, TurnContext
 from nedura_gateway.history import History
+from nedura_gateway.login import LOCAL, STOPPED, Logins, Sender, is_login
 
 __all__ = ["ChatSocket"]
 
@@ -60,13 +61,22 @@ class ChatSocket:
         member: each message is one of its turns.
         handler: what answers.
         context: facts for the handler, completed per message.
+        logins: answers `/login`; None leaves it to the handler.
     """
 
-    def __init__(self, bound: Bound, member: FleetMember, handler: Handler, context: TurnContext) -> None:
+    def __init__(
+        self,
+        bound: Bound,
+        member: FleetMember,
+        handler: Handler,
+        context: TurnContext,
+        logins: Logins | None = None,
+    ) -> None:
         self._bound = bound
         self._member = member
         self._handler = handler
         self._context = context
+        self._logins = logins
         self._history = History()
         self._clients: set[asyncio.Task[Any]] = set()
         self._server: asyncio.Server | None = None
@@ -119,7 +129,10 @@ class ChatSocket:
             return
         try:
             with home_override(self._context.home):
-                await self._turn(asked, send)
+                if self._logins is not None and is_login(asked.text):
+                    await self._login(self._logins, asked, send)
+                else:
+                    await self._turn(asked, send)
         except NeduraError as error:
             await send({"error": error.code, "copy": error.message, "done": True})
         except ConnectionError:
@@ -127,6 +140,16 @@ class ChatSocket:
         except Exception:  # border of a turn: a handler's mistake must not end the gateway
             logger.exception("a turn failed")
             await send({"error": "internal", "copy": "Something went wrong with this message.", "done": True})
+
+    async def _login(self, logins: Logins, asked: _Ask, send: Send) -> None:
+        """Beside the turns: a drain does not wait ten minutes for somebody at a browser."""
+        sender = Sender(platform=LOCAL, chat=asked.chat, private=True)
+        try:
+            await logins.run(self._context.home, sender, lambda line: send({"delta": f"{line}\n"}))
+        except asyncio.CancelledError:
+            await asyncio.shield(send({"error": "interrupted", "copy": STOPPED, "done": True}))
+            raise
+        await send({"done": True})
 
     async def _turn(self, asked: _Ask, send: Send) -> None:
         context = attrs.evolve(self._context, chat=asked.chat, history=self._history.of(asked.chat))

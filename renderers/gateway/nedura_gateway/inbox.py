@@ -117,7 +117,13 @@ def _key(message: Inbound) -> str:
 
 
 def _parse(row: Any) -> Inbound | None:
-    names = [field.name for field in attrs.fields(Inbound)]
+    """A stored message; one of an older version has no sender."""
+    names = ("adapter", "id", "chat", "text")
     if not isinstance(row, dict) or not all(isinstance(row.get(name), str) for name in names):
         return None
-    return Inbound(**{name: row[name] for name in names})
+    user = row.get("user")
+    return Inbound(
+        **{name: row[name] for name in names},
+        user=user if isinstance(user, str) else "",
+        private=row.get("private") is True,
+    )

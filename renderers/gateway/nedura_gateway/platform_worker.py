@@ -12,16 +12,20 @@ import attrs
 
 from nedura.errors import NeduraError, StoreError
 from nedura.fleet import Draining, FleetMember
+from nedura.homes import home_override
 from nedura_gateway.adapters import Adapter, Inbound
 from nedura_gateway.handlers import Handler, Message, ToolEvent, TurnContext
 from nedura_gateway.history import History
 from nedura_gateway.inbox import Inbox, Pending
+from nedura_gateway.login import STOPPED, Logins, Sender, is_login
 
 __all__ = ["PlatformWorker"]
 
 RETRY_SECONDS = 5.0
 CLOSING_SECONDS = 5.0
 """How long a stop waits for an answer that is on its way out."""
+PUSH_SECONDS = 5.0
+"""Longest wait for a platform to take one line of a sign-in."""
 GIVEN_UP = "That message could not be worked on; please send it again."
 
 logger = logging.getLogger(__name__)
@@ -36,6 +40,7 @@ class PlatformWorker:
         context: facts for the handler.
         adapters: the platforms by name.
         inbox: the durable queue.
+        logins: answers `/login`; None leaves it to the handler.
     """
 
     def __init__(
@@ -45,12 +50,15 @@ class PlatformWorker:
         context: TurnContext,
         adapters: Mapping[str, Adapter],
         inbox: Inbox,
+        logins: Logins | None = None,
     ) -> None:
         self._member = member
         self._handler = handler
         self._context = context
         self._adapters = adapters
         self._inbox = inbox
+        self._logins = logins
+        self._signing_in: set[asyncio.Task[None]] = set()
         self._history = History()
         self._disk = asyncio.Lock()
         self._chats: dict[str, asyncio.Task[None]] = {}
@@ -68,7 +76,7 @@ class PlatformWorker:
 
     async def stop(self) -> None:
         """Stop receiving and working. What is not answered stays in the inbox; an answer on its way out is noted first."""
-        tasks = [*self._receivers, *self._chats.values()]
+        tasks = [*self._receivers, *self._chats.values(), *self._signing_in]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -85,9 +93,37 @@ class PlatformWorker:
         """
         async with self._disk:
             taken = await asyncio.to_thread(self._inbox.accept, message)
-        if taken:
+            login = taken and self._logins is not None and is_login(message.text)
+            if login:  # not worked on again by the next process: its code would be another one
+                await asyncio.to_thread(self._inbox.finish, message)
+        if login and self._logins is not None:
+            task = asyncio.create_task(self._login(self._logins, message), name=f"login {message.chat}")
+            self._signing_in.add(task)
+            task.add_done_callback(self._signing_in.discard)
+        elif taken:
             self._work_on(message)
         return taken
+
+    async def _login(self, logins: Logins, message: Inbound) -> None:
+        """Push a sign-in's lines beside the turns. A push that fails ends nothing: the account is saved all the same."""
+        sender = Sender(
+            platform=message.adapter, chat=message.chat, user=message.user, private=message.private
+        )
+        try:
+            with home_override(self._context.home):
+                await logins.run(self._context.home, sender, lambda line: self._push(message, line))
+        except asyncio.CancelledError:
+            await self._push(message, STOPPED)
+            raise
+
+    async def _push(self, message: Inbound, text: str) -> None:
+        adapter = self._adapters.get(message.adapter)
+        try:
+            async with asyncio.timeout(PUSH_SECONDS):
+                if adapter is not None:
+                    await adapter.send(message.chat, text)
+        except Exception:  # the border of a platform
+            logger.exception("a line of a sign-in could not be sent")
 
     async def _receive(self, adapter: Adapter) -> None:
         while True:

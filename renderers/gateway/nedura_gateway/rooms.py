@@ -17,6 +17,7 @@ from nedura.fleet import FleetMember, bind_socket, homes_of, lock_holder
 from nedura.homes import DEFAULT_PROFILE, profile_name, root_home
 from nedura_gateway.chat_socket import ChatSocket
 from nedura_gateway.handlers import Handler, TurnContext
+from nedura_gateway.login import Logins
 
 __all__ = ["Rooms", "allowed_profiles", "wants_multiplex"]
 
@@ -49,15 +50,23 @@ class Rooms:
         handler: what answers.
         context: facts for the handler; the home is set per room.
         multiplex: serve the other profiles of the root too.
+        logins: answers `/login`.
     """
 
     def __init__(
-        self, member: FleetMember, handler: Handler, context: TurnContext, *, multiplex: bool
+        self,
+        member: FleetMember,
+        handler: Handler,
+        context: TurnContext,
+        *,
+        multiplex: bool,
+        logins: Logins | None = None,
     ) -> None:
         self._member = member
         self._handler = handler
         self._context = context
         self._multiplex = multiplex
+        self._logins = logins
         self._root = root_home(member.home)
         self._open: dict[Path, ChatSocket] = {}
         self._rescan_lock = asyncio.Lock()
@@ -129,6 +138,7 @@ class Rooms:
             self._member,
             self._handler,
             attrs.evolve(self._context, home=home),
+            self._logins,
         )
         await room.start()
         self._open[home] = room
