@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from nedura.fleet import ServiceInfo
 from nedura.homes import root_home
 from nedura.installs import find_installs
 from nedura.product import NEDURA
@@ -18,6 +22,7 @@ from nedura.update.planning.admission import find_subject, refusal_of
 from nedura.update.planning.install_kind import Observed, judge_kind
 from nedura.update.planning.observe import Machine
 from nedura.update.planning.plan import plan_update
+from nedura.update.planning.stopped import definitions_in, stopped_services
 from nedura.update.source.check import check_for_update
 from tests.kits.sealed import Stages
 
@@ -64,6 +69,61 @@ async def test_c005_what_is_on_disk_is_listed(site: Site) -> None:
     assert "media" in plan.profiles
     assert "Alpha" in plan.strays
     assert "Alpha" in plan.copy_terminal
+
+
+UNIT = "[Service]\nEnvironment={}\nExecStart=/x/bin/nedura gateway run\n"
+
+
+async def test_c005_services_that_are_stopped_are_neither_forgotten_nor_started(
+    site: Site, tmp_path: Path
+) -> None:
+    """No manager lists a unit that it has not loaded: its file says whose home it serves, whatever it is called."""
+    media, other = site.home / "profiles/media", tmp_path / "other"
+    for folder in (media, other):
+        folder.mkdir(parents=True)
+    units = tmp_path / "config/systemd/user"
+    units.mkdir(parents=True)
+    for name, lines in {
+        "x-media.service": f'"NEDURA_HOME={media}"',
+        "nedura-gateway.service": f"NEDURA_HOME={site.home} A=b",
+        "nedura-gateway-other.service": f"NEDURA_HOME={other}",
+        "x-unclosed.service": f'"NEDURA_HOME={media}',
+        "x-nothing.service": "A=b",
+    }.items():
+        (units / name).write_text(UNIT.format(lines))
+    (units / "x-nowhere.service").symlink_to(tmp_path / "gone")
+    environ = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    plan = await plan_update(home=site.home, product=site.product, environ=environ)
+    assert dict(plan.stopped) == {"nedura-gateway.service": "default", "x-media.service": "media"}
+    assert (
+        "x-media.service [media] — installed, not running; an update does not start it" in plan.copy_terminal
+    )
+    assert plan.runtimes == ()
+    assert "fleet" not in plan.unreadable
+
+
+def test_c005_what_runs_is_not_called_stopped(tmp_path: Path) -> None:
+    """Whether it runs is the manager's word; the file alone does not say."""
+    root, units = tmp_path / "home", tmp_path / "units"
+    for folder in (root, units):
+        folder.mkdir()
+    for name in ("runs.service", "rests.service", "file-only.service"):
+        (units / name).write_text(UNIT.format(f"NEDURA_HOME={root}"))
+    known = [
+        ServiceInfo(name="runs.service", state="active", main_pid=7, environment={"NEDURA_HOME": str(root)}),
+        ServiceInfo(name="rests.service", state="inactive", environment={"NEDURA_HOME": str(root)}),
+        ServiceInfo(name="loaded-only.service", state="failed", environment={"NEDURA_HOME": f"{root}/"}),
+        ServiceInfo(name="elsewhere.service", state="failed", environment={"NEDURA_HOME": "/elsewhere"}),
+    ]
+    found = stopped_services({"default": root}, known, [units], NEDURA)
+    assert [one.name for one in found] == ["file-only.service", "loaded-only.service", "rests.service"]
+
+
+@given(text=st.text(max_size=200), name=st.sampled_from(["a.service", "a.plist"]))
+def test_c005_no_definition_breaks_the_plan(text: str, name: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / name).write_text(f"Environment={text}\nNEDURA_HOME", "utf-8")
+        list(definitions_in([Path(folder)], NEDURA))
 
 
 PACKAGED = {

@@ -76,6 +76,7 @@ class Plan:
         pinned: release tag that a checkout is pinned to, empty otherwise.
         local_edits: paths that differ in the source, by what happens to them.
         ignored_programs: settings of the source that name programs; none of them runs.
+        stopped: services of this install that are installed and do not run, by name with their profile; none of them is started.
         foreign: what was seen and is left alone.
         strays: folders among the profiles that are none, and why.
         fixed_definitions: unit files that name a generation's path and will be rewritten.
@@ -106,6 +107,7 @@ class Plan:
     pinned: str = ""
     local_edits: Mapping[str, str] = attrs.field(factory=dict)
     ignored_programs: tuple[str, ...] = ()
+    stopped: Mapping[str, str] = attrs.field(factory=dict)
     foreign: tuple[str, ...] = ()
     strays: Mapping[str, str] = attrs.field(factory=dict)
     fixed_definitions: tuple[str, ...] = ()
@@ -176,6 +178,10 @@ class Plan:
         lines = [f"  {self.summary}"]
         for runtime in self.runtimes:
             lines += runtime.lines
+        lines += [
+            f"  {name} [{profile}] — installed, not running; an update does not start it"
+            for name, profile in self.stopped.items()
+        ]
         return lines + [f"  {line}" for line in self.foreign]
 
     def _deadline_lines(self) -> list[str]:

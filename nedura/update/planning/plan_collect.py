@@ -13,6 +13,8 @@ from nedura.clock import Clock
 from nedura.config import read_config
 from nedura.errors import NeduraError
 from nedura.fleet import Fleet, Runtime, ServiceInfo, collect, list_services
+from nedura.fleet.service.place import real_place
+from nedura.fleet.supervisors.listing import written_by_us
 from nedura.installs import InstallPaths
 from nedura.product import Product
 from nedura.profiles import list_profiles, stray_profiles
@@ -24,6 +26,7 @@ from nedura.update.planning.admission import Subject, find_subject
 from nedura.update.planning.deadlines import deadlines, total
 from nedura.update.planning.install_kind import InstallKind
 from nedura.update.planning.plan import Plan, PlanRuntime
+from nedura.update.planning.stopped import Stopped, stopped_services
 from nedura.update.source.channels import channel_key, choose_channel
 from nedura.update.source.edits import Edits, read_edits
 from nedura.update.source.git import Git, find_git
@@ -134,10 +137,12 @@ async def _fleet(
         services=listing.services,
         environ=environ,
     )
+    stopped = await in_thread(_stopped, root, listing.services, product, environ)
     return {
         "runtimes": tuple(map(_runtime, fleet.runtimes)),
         "foreign": tuple(clean(one.copy_terminal, 300) for one in fleet.foreign[:MAX_FOREIGN]),
-        "fixed_definitions": await in_thread(_fixed, listing.services),
+        "stopped": {clean(one.name, 120): clean(one.profile, 80) for one in stopped},
+        "fixed_definitions": await in_thread(_fixed, listing.services, stopped),
         "summary": _summary(fleet),
         "drains": [runtime.drain_budget_s for runtime in fleet.runtimes],
         "boots": [runtime.boot_s for runtime in fleet.runtimes],
@@ -165,19 +170,28 @@ def _summary(fleet: Fleet) -> str:
     return f"{count} running service{'' if count == 1 else 's'} across profiles: {profiles}"
 
 
-def _fixed(services: tuple[ServiceInfo, ...]) -> tuple[str, ...]:
+def _stopped(
+    root: Path, services: tuple[ServiceInfo, ...], product: Product, environ: Mapping[str, str]
+) -> tuple[Stopped, ...]:
+    place = real_place(environ)
+    folders = (place.agents,) if place.platform == "darwin" else (place.user_units, place.system_units)
+    homes = {profile.name: profile.home for profile in list_profiles(root)}
+    return stopped_services(homes, services, folders, product)
+
+
+def _fixed(services: tuple[ServiceInfo, ...], stopped: tuple[Stopped, ...] = ()) -> tuple[str, ...]:
     """Definitions of ours that name a generation's path: they would never follow an update (decision 46)."""
     found = []
-    for service in services:
-        if service.definition is None or not service.written_by_us:
-            continue
+    ours = [service.definition for service in services if service.written_by_us]
+    ours += [one.definition for one in stopped if one.definition and written_by_us(one.definition)]
+    for definition in dict.fromkeys(path for path in ours if path is not None):
         try:
-            with open(service.definition, "rb") as file:
+            with open(definition, "rb") as file:
                 text = file.read(65536).decode("utf-8", "replace")
         except OSError:
             continue
         if _GENERATION_PATH.search(text):
-            found.append(service.definition.name)
+            found.append(definition.name)
     return tuple(found)
 
 
