@@ -9,8 +9,6 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +19,16 @@ from nedura.installs import InstallPaths
 from nedura.text import clean
 from nedura.update.generation.environment import discard, is_complete
 from nedura.update.generation.generations import is_generation, list_generations, read_manifest
+from nedura.update.generation.lease import (
+    Lock,
+    Table,
+    is_leased,
+    lease_alone,
+    read_notes,
+    started,
+    sweep_notes,
+    why_noted,
+)
 from nedura.update.source.git import Git
 from nedura.update.source.repository import generation_ref
 
@@ -57,31 +65,6 @@ def folder_size(folder: Path) -> int:
             except OSError:
                 continue
     return total
-
-
-@contextmanager
-def _exclusive(folder: Path) -> Iterator[bool]:
-    """Hold a generation's lease alone for a block; False when somebody holds it."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(handle)
-
-
-def is_leased(folder: Path) -> bool:
-    """Whether a process runs from a generation now.
-
-    Raises:
-        OSError: it cannot be opened, or is a link.
-    """
-    with _exclusive(folder) as alone:
-        return not alone
 
 
 def sweep(paths: InstallPaths, git: Git) -> list[str]:
@@ -126,7 +109,9 @@ def _trash(generation: Path, git: Git) -> None:
     git.run("update-ref", "-d", generation_ref(generation.name), ok=(0, 1, 128))
 
 
-def collect(paths: InstallPaths, git: Git, now: float, *, grace: float = GRACE) -> Collected:
+def collect(
+    paths: InstallPaths, git: Git, now: float, *, grace: float = GRACE, lock: Lock = fcntl.flock
+) -> Collected:
     """Remove generations and environments that nobody uses. Blocks; the caller holds the install lock.
 
     Args:
@@ -134,6 +119,7 @@ def collect(paths: InstallPaths, git: Git, now: float, *, grace: float = GRACE) 
         git: its repository.
         now: unix seconds.
         grace: seconds that a generation stays after it was made or was last current.
+        lock: seam; how a lease is taken.
 
     Raises:
         StoreError: a pointer is damaged; nothing is removed then.
@@ -150,12 +136,12 @@ def collect(paths: InstallPaths, git: Git, now: float, *, grace: float = GRACE) 
     for generation in list_generations(paths):
         name = generation.name
         try:
-            why = protected.get(name, "") or _why_kept(generation, now, grace)
+            why = protected.get(name, "") or _why_kept(generation, now, grace, lock)
             if why:
                 kept[name] = why
                 continue
             size = folder_size(generation)
-            if not _remove_generation(generation, git):
+            if not _remove_generation(generation, git, lock):
                 kept[name] = "in use"
                 continue
             removed.append(name)
@@ -166,19 +152,27 @@ def collect(paths: InstallPaths, git: Git, now: float, *, grace: float = GRACE) 
     return Collected(removed=(*removed, *gone), kept=kept, errors=errors, freed=freed + size)
 
 
-def _why_kept(generation: Path, now: float, grace: float) -> str:
-    info = os.lstat(generation)
-    if now - info.st_mtime < grace:
+def _why_kept(generation: Path, now: float, grace: float, lock: Lock) -> str:
+    age = now - os.lstat(generation).st_mtime
+    if age < grace:
         return "young"
-    return "in use" if is_leased(generation) else ""
+    with lease_alone(generation, lock) as alone:
+        if alone is not None:
+            return "" if alone else "in use"
+    sweep_notes(generation)
+    return why_noted(read_notes(generation), age, Table.here(), started)
 
 
-def _remove_generation(generation: Path, git: Git) -> bool:
-    """Remove it while its lease is ours alone, so that no process can start from it meanwhile."""
-    with _exclusive(generation) as alone:
-        if alone:
-            _trash(generation, git)
-        return alone
+def _remove_generation(generation: Path, git: Git, lock: Lock) -> bool:
+    """Remove it while its lease is ours alone, so that no process can start from it meanwhile.
+
+    Where there are no such locks the notes were asked and a day has passed since a launcher could name it.
+    """
+    with lease_alone(generation, lock) as alone:
+        if alone is False:
+            return False
+        _trash(generation, git)
+        return True
 
 
 def _collect_environments(

@@ -5,8 +5,10 @@ Also used by `repair`, which runs when the environment that everything else need
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -14,8 +16,10 @@ from typing import Final
 from nedura.records import fsync_folder, make_folder
 from nedura.update.generation.interpreter import Interpreter
 
-__all__ = ["flip", "next_name", "protect", "python_of", "write_venv"]
+__all__ = ["UNSUPPORTED", "flip", "next_name", "protect", "python_of", "write_venv"]
 
+UNSUPPORTED: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EINVAL})
+"""What flock says on a folder of a file system that cannot do it (NFS may not)."""
 _PIN: Final = '''\
 """Pins this process to one generation and holds its lease (a shared flock that ends with the process). Written by nedura."""
 
@@ -29,9 +33,35 @@ GENERATION = os.path.normpath(os.path.join(_here, *[os.pardir] * 5))
 ROOTS = {roots!r}
 PACKAGES = {packages!r}
 sys.dont_write_bytecode = True
+
+
+def _note():
+    """A file system without such locks: say in a file that this process lives. Best effort: a day passes before anything goes."""
+    try:
+        with open("/proc/self/stat", "rb") as stat:
+            start = int(stat.read().rpartition(b")")[2].split()[19])
+        with open("/etc/machine-id") as machine, open("/proc/sys/kernel/random/boot_id") as boot:
+            table = " ".join((machine.read().strip(), boot.read().strip(), os.readlink("/proc/self/ns/pid")))
+        folder = os.path.normpath(os.path.join(GENERATION, os.pardir, os.pardir, "leases"))
+        os.makedirs(folder, 0o700, exist_ok=True)
+        name = "%s.%d.%d" % (os.path.basename(GENERATION), os.getpid(), start)
+        handle = os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        try:
+            os.write(handle, table.encode())
+        finally:
+            os.close(handle)
+    except (OSError, IndexError, ValueError):
+        pass
+
+
 try:
     LEASE = os.open(GENERATION, os.O_RDONLY | os.O_DIRECTORY)
-    fcntl.flock(LEASE, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    try:
+        fcntl.flock(LEASE, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as _error:
+        if _error.errno not in {unsupported!r}:
+            raise
+        _note()
     if not os.path.samestat(os.fstat(LEASE), os.stat(GENERATION)):
         raise OSError
 except OSError:
@@ -81,7 +111,11 @@ def write_venv(
     binaries = make_folder(venv / "bin")
     os.symlink(python.path, binaries / "python")
     shared = [(f"../../envs/{env}/{python.library}", True)] if env else []
-    pin = _PIN.format(roots=list(roots), packages=shared + [(path, False) for path in packages])
+    pin = _PIN.format(
+        roots=list(roots),
+        packages=shared + [(path, False) for path in packages],
+        unsupported=sorted(UNSUPPORTED),
+    )
     home = os.path.dirname(python.path)
     _new_file(venv / "pyvenv.cfg", f"home = {home}\ninclude-system-site-packages = false\n")
     _new_file(site_packages / "_generation.pth", "import _generation\n")
@@ -105,15 +139,14 @@ def protect(folder: Path, paths: Sequence[str] | None = None) -> None:
     for path, _, files in os.walk(folder):
         if paths is None:
             for name in files:
-                _read_only(os.path.join(path, name))
+                _read_only(f"{path}/{name}")
         os.chmod(path, 0o555)
 
 
 def _read_only(file: str) -> None:
-    if not os.path.islink(file):
-        info = os.stat(file)
-        if info.st_mode & 0o222 or info.st_mode & 0o444 != 0o444:
-            os.chmod(file, 0o555 if info.st_mode & 0o100 else 0o444)
+    mode = os.lstat(file).st_mode
+    if not stat.S_ISLNK(mode) and (mode & 0o222 or mode & 0o444 != 0o444):
+        os.chmod(file, 0o555 if mode & 0o100 else 0o444)
 
 
 def flip(install: Path, pointer: str, name: str, *, durable: bool = True) -> None:
