@@ -1,4 +1,4 @@
-"""docs/coverage.md is where anyone sees what is proven and what is missing: every test it names must exist."""
+"""docs/coverage.md and docs/field-reports.md are where anyone sees what is proven and what is missing: every test they name must exist."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import re
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "docs" / "coverage.md"
+REPORTS = ROOT / "docs" / "field-reports.md"
 NODE = re.compile(r"`(tests/[\w/.-]+\.py)(?:::(\w+))?`")
 
 
@@ -31,11 +34,14 @@ def rows() -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 
 
-def test_every_named_test_exists() -> None:
-    for path, name in NODE.findall(TABLE.read_text("utf-8")):
-        assert (ROOT / path).is_file(), f"{path} is named in coverage.md and not there"
+@pytest.mark.parametrize("table", [TABLE, REPORTS], ids=lambda path: path.name)
+def test_every_named_test_exists(table: Path) -> None:
+    named = NODE.findall(table.read_text("utf-8"))
+    assert len(named) > 100
+    for path, name in named:
+        assert (ROOT / path).is_file(), f"{path} is named in {table.name} and not there"
         if name:
-            assert name in names_in(ROOT / path), f"{path}::{name} is named in coverage.md and not there"
+            assert name in names_in(ROOT / path), f"{path}::{name} is named in {table.name} and not there"
 
 
 def test_every_row_is_proven_or_says_open() -> None:
@@ -45,3 +51,19 @@ def test_every_row_is_proven_or_says_open() -> None:
         assert len(row) == 3, row
         proof = row[2]
         assert NODE.search(proof) or "`./run" in proof or "`nedura" in proof or proof.startswith("open"), row
+
+
+def reports() -> dict[str, str]:
+    """Proof by report: each of the 118 has one row."""
+    found = re.findall(r"^\| (C\d{3}) \| [\w. -]+ \| (.+) \|$", REPORTS.read_text("utf-8"), re.MULTILINE)
+    assert len(found) == len(dict(found)) == 118
+    return dict(found)
+
+
+def test_every_field_report_has_a_test_of_its_name_or_says_why_not() -> None:
+    for report, proof in reports().items():
+        named = [name for _, name in NODE.findall(proof)]
+        if named:
+            assert any(f"_{report.lower()}_" in name for name in named), f"{report} names no test of its own"
+        else:
+            assert len(proof.split()) >= 5, f"{report} is neither proven nor explained"
