@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -51,6 +52,7 @@ def probe_environment(product: Product, folder: Path) -> dict[str, str]:
         product.env("SHARED_AUTH_DIR"): str(folder / "shared"),
         product.env("PORTAL_BASE_URL"): CLOSED,
         product.env("PROBE"): "1",
+        product.env("PROBE_PARENT"): str(os.getpid()),
         "NOUS_INFERENCE_BASE_URL": CLOSED,
     }
 

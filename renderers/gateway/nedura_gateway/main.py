@@ -53,11 +53,15 @@ def _torn() -> str:
 
 
 def _end_with_parent() -> None:
-    """A probe belongs to the update that boots it: when that is killed, the probe ends too and its generation is free again."""
+    """A probe belongs to the update that boots it: when that is killed, the probe ends too and its generation is free again.
+
+    The updater says who it is: by now it may be gone, and our parent somebody else.
+    """
     import threading
     import time
 
-    parent = os.getppid()
+    told = os.environ.get("NEDURA_PROBE_PARENT", "")
+    parent = int(told) if told.isdigit() else os.getppid()
 
     def watch() -> None:
         while os.getppid() == parent:
