@@ -139,7 +139,8 @@ class Plan:
     def _install_lines(self) -> list[str]:
         code = f"{self.expected_version or 'version unknown'}"
         code += f" ({self.expected_sha[:8]})" if self.expected_sha else ""
-        layout = f", {self.layout}" if self.layout and self.updatable_in_place else ""
+        told = self.layout and self.layout != self.install_method and self.updatable_in_place
+        layout = f", {self.layout}" if told else ""
         generation = f", generation {self.generation}" if self.generation else ""
         lines = ["Update plan", f"  Install: {self.install_method}{layout}{generation}, {code}"]
         if not self.updatable_in_place:

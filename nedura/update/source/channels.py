@@ -114,9 +114,12 @@ def set_channel(root_home: Path, name: str, product: Product, environ: Mapping[s
     from nedura.update.planning.admission import find_subject
 
     check_channel(name)
-    install = find_subject(root_home, product, environ).install
+    subject = find_subject(root_home, product, environ)
+    install = subject.install
     if install is None:
         raise UsageError("There is no install here whose channel could be set.")
+    if subject.layout == "zip":
+        raise UsageError("An unpacked release follows its address; it has no channels.")
     key = channel_key(install.install_id)
     edit_config(root_home, lambda data: set_value(data, key, name))
     return install.install_id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -48,6 +49,12 @@ def open_release(archive: Path, stage: Path, offer: Offer, address: str) -> tupl
         note = _note(archive, tree, address)
         _compare(tree, note, offer)
     except UnsafeArchive as error:
+        cause = error.__cause__
+        if isinstance(cause, OSError) and cause.errno is not None:  # the disk's fault, not the archive's
+            full = cause.errno in (errno.ENOSPC, errno.EDQUOT)
+            raise UpdateError(
+                error.message, stop_class="disk_full" if full else "permission_denied", advice=error.advice
+            ) from error
         raise UpdateError(
             error.message, stop_class="tree", advice="Nothing was changed. Tell whoever publishes it."
         ) from error

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import nedura
 from nedura.homes import process_home, root_home
-from nedura.installs import InstallPaths, running_code, sealed_install_of
+from nedura.installs import InstallPaths, release_of, running_code, sealed_install_of
 from nedura_cli.output import Output
 
 __all__ = ["show"]
@@ -23,7 +23,8 @@ def show(args: argparse.Namespace, output: Output) -> int:
     root = root_home(home)
     launcher = InstallPaths(root, code.install_id).launcher()
     sealed = sealed_install_of_here()
-    output.line(f"install     {code.install_id or 'none'} ({'sealed' if sealed else 'checkout'})")
+    layout = "sealed" if sealed else "zip" if release_of(Path(nedura.__file__)) else "checkout"
+    output.line(f"install     {code.install_id or 'none'} ({layout})")
     output.line(f"generation  {code.generation or 'none'}")
     output.line(f"commit      {code.code_sha or 'unknown'}")
     output.line(f"launcher    {launcher if launcher.exists() else 'none'}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
+import shutil
 import signal
 import subprocess
 import time
@@ -20,6 +22,7 @@ from nedura.errors import UpdateError
 from nedura.installs import RELEASE
 from nedura.testing.installs import Content
 from nedura.update.commit.zip_swap import SWAP, tree_hashes
+from nedura.update.ledger.obligations import TailObligation
 from nedura.update.source.release import Note, Offer, archive_remote, read_note
 from nedura.update.source.release_fetch import ask_index, download
 from nedura.update.source.release_tree import open_release
@@ -201,6 +204,31 @@ async def test_what_goes_wrong_is_named_and_leaves_nothing(tmp_path: Path, name:
         assert not list(folder.iterdir()), "what is not whole is not kept"
 
 
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("mount") is None, reason="needs root to mount a small disk"
+)
+@pytest.mark.parametrize("size", ["16k", "96k"], ids=["download", "unpacking"])
+async def test_a_full_disk_is_called_that(tmp_path: Path, size: str) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "none", str(disk)], check=False
+    )
+    if done.returncode != 0:
+        pytest.skip("mounting is not permitted here")
+    noise = random.Random(7).randbytes(60_000).hex()[:60_000]
+    try:
+        with shelf(tmp_path / "shelf") as publisher:
+            publisher.publish({**SMALL, "nedura/noise.txt": noise}, "1.1.0")
+            with pytest.raises(UpdateError) as caught:
+                await taken(publisher, disk)
+        assert caught.value.stop_class == "disk_full", caught.value.message
+        assert "Free some space" in caught.value.advice
+        assert [path.name for path in disk.iterdir()] in ([], ["release.zip"])
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
 TOLD: dict[str, tuple[Callable[[Shelf], None], str, str]] = {
     **{name: WRONG[name] for name in ("torn", "flipped", "traversal")},
     "older": (index(version="0.9.0"), "downgrade", "older than"),
@@ -236,6 +264,8 @@ def test_a_release_has_no_branches(here: ReleaseWorld, option: tuple[str, str]) 
     code, events = here.update("--no-backup", *option)
     assert code != 0
     assert "no branches" in events[-1]["stop_reason"]
+    kept = here.command("update", "--set-channel", "canary")
+    assert (kept.returncode, "no channels" in kept.stderr) == (2, True)
 
 
 def test_a_release_that_does_not_compile_costs_nothing(here: ReleaseWorld) -> None:
@@ -351,3 +381,15 @@ def test_a_tree_that_names_no_address_is_not_promised_an_update(tmp_path: Path) 
         assert (plan["install_method"], plan["updatable_in_place"]) == ("zip", False)
         code, events = here.update()
         assert (code, events[-1]["stop_class"]) == (1, "no_address")
+
+
+def test_a_release_whose_update_died_behind_the_swap_is_finished_at_the_next_launch(
+    here: ReleaseWorld,
+) -> None:
+    """The tree is new, its completion never ran: the launch does it, as for every other kind of install."""
+    tail = TailObligation(here.site.paths.folder)
+    tail.arm()
+    done = here.command("fleet", "status")
+    assert "finishing what the last update left" in done.stderr, done.stderr
+    assert done.returncode == 0
+    assert not tail.is_armed()

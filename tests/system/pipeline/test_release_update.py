@@ -25,6 +25,7 @@ def test_a_live_release_is_swapped_and_goes_back() -> None:
         plan = here.command("update", "--plan")
         assert "zip" in plan.stdout, plan.stdout + plan.stderr
         assert f"Updates come from {here.shelf.url}/latest.json" in plan.stdout
+        assert "(zip)" in here.command("--version", "-v").stdout
         check = here.command("update", "--check")
         assert "1.1.0" in check.stdout, check.stdout + check.stderr
         code, events = here.update()
