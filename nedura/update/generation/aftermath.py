@@ -25,6 +25,7 @@ from nedura.update.source.git import find_git
 from nedura.update.source.owner_checkout import Source, read_source
 from nedura.update.source.repository import open_repository
 from nedura.update.source.source_git import SourceGit, SourceGitError
+from nedura.update.source.tidy import tidy
 from nedura.wire import Event
 
 __all__ = ["after_commit", "follow_source"]
@@ -33,7 +34,7 @@ __all__ = ["after_commit", "follow_source"]
 async def after_commit(
     paths: InstallPaths, clock: Clock, environ: Mapping[str, str]
 ) -> AsyncGenerator[Event, None]:
-    """Fast-forward the source, then collect.
+    """Fast-forward the source, collect, then pack our repository if that is worth it.
 
     Args:
         paths: the install.
@@ -51,6 +52,23 @@ async def after_commit(
             yield event
     finally:
         await events.aclose()
+    try:
+        done = await in_thread(_tidy, paths, environ)
+    except (NeduraError, OSError) as error:
+        why = error.message if isinstance(error, NeduraError) else clean(error)
+        yield Notice(text=f"Our repository was not packed, the next update tries again: {why}")
+        return
+    if done:
+        yield StepDone(name="repository", detail=done)
+
+
+def _tidy(paths: InstallPaths, environ: Mapping[str, str]) -> str:
+    lock = FileLock(paths.lock, f"The install {paths.install_id}")
+    lock.acquire(LOCK_TIMEOUT)
+    try:
+        return tidy(open_repository(paths, None, environ))
+    finally:
+        lock.release()
 
 
 def follow_source(paths: InstallPaths, environ: Mapping[str, str]) -> str:

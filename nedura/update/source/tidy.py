@@ -1,0 +1,92 @@
+"""Our repository stays small: many packs and loose objects become one pack, at the very end of an update, and nothing is ever dropped.
+
+Not `git gc`: it leaves out what the owner's repository holds as well, and what the owner then throws away would be gone for parked
+edits, too. Every fetch leaves a pack or some loose objects; both cost every later git process a look.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from nedura.errors import UpdateError
+from nedura.records import fsync_folder
+from nedura.update.source.git import Git, commit_id
+
+__all__ = ["LOOSE", "PACKS", "TIDY_SECONDS", "tidy"]
+
+LOOSE: Final = 2000
+PACKS: Final = 20
+"""From so many loose objects, or so many packs, on."""
+TIDY_SECONDS: Final = 60.0
+LARGE: Final = 256 << 20
+"""Bytes from which on a pack stays as it is, so that the work is bounded by what came since."""
+_KINDS: Final = (".idx", ".rev", ".bitmap", ".mtimes", ".pack")
+_HOW: Final = ("-c", "pack.threads=1", "-c", "pack.windowMemory=64m")  # the fleet works beside it
+
+
+def tidy(
+    git: Git, *, loose: int = LOOSE, packs: int = PACKS, large: int = LARGE, seconds: float = TIDY_SECONDS
+) -> str:
+    """Put packs and loose objects together when it is worth it. Blocks; the caller holds the install lock.
+
+    Args:
+        git: our repository.
+        loose: number of loose objects from which it is worth it.
+        packs: number of packs from which it is worth it.
+        large: bytes from which on a pack is left alone.
+        seconds: longest time; git is ended after it, the repository is whole, and the next update tries again.
+
+    Returns:
+        what was done, empty when there was nothing to do.
+
+    Raises:
+        UpdateError: git failed, took too long, or made a pack that lacks something. Nothing was removed then.
+        OSError: the disk refused.
+    """
+    folder = git.repo / "objects" / "pack"
+    old = [pack for pack in sorted(folder.glob("pack-*.pack")) if _may_go(pack, large)]
+    count = _loose(git)
+    if count < loose and len(old) < packs:
+        return ""
+    listed = "".join(f"{pack.name}\n" for pack in old).encode()
+    made = git.run(
+        *_HOW, "pack-objects", "--quiet", "--stdin-packs", "--unpacked", str(folder / "pack"),
+        stdin=listed or b"\n", timeout=seconds,
+    ).text  # fmt: skip
+    fresh = folder / f"pack-{commit_id(made)}.pack"
+    fsync_folder(folder)
+    there = _objects(git, fresh)
+    for pack in old:
+        if pack != fresh and not _objects(git, pack) <= there:
+            raise UpdateError(
+                "The new pack of our repository lacks objects; the old ones stay.", stop_class="git"
+            )
+    for pack in old:
+        if pack != fresh:
+            _remove(pack)
+    git.run("prune-packed", "--quiet")
+    return f"{len(old)} packs and {count} loose objects became one pack of {fresh.stat().st_size >> 10} KiB"
+
+
+def _may_go(pack: Path, large: int) -> bool:
+    return pack.stat().st_size < large and not pack.with_suffix(".keep").exists()
+
+
+def _loose(git: Git) -> int:
+    word = git.line("count-objects").partition(" ")[0]
+    if not word.isdigit():
+        raise UpdateError("git does not say how many objects our repository holds.", stop_class="git")
+    return int(word)
+
+
+def _objects(git: Git, pack: Path) -> frozenset[str]:
+    """Ids of the objects in a pack, from its index."""
+    listed = git.run("show-index", stdin=pack.with_suffix(".idx").read_bytes()).text
+    return frozenset(line.split()[1] for line in listed.splitlines())
+
+
+def _remove(pack: Path) -> None:
+    """The index first: a pack without one is not looked at, an index without its pack is an error."""
+    for kind in _KINDS:
+        pack.with_suffix(kind).unlink(missing_ok=True)
