@@ -12,7 +12,7 @@ import select
 import sys
 from typing import Any, Final, TextIO
 
-__all__ = ["ReaderGone", "StandardStreams", "mend_streams"]
+__all__ = ["ReaderGone", "StandardStreams", "mend_streams", "outlive_reader"]
 
 _MODES: Final = {0: os.O_RDONLY, 1: os.O_WRONLY, 2: os.O_WRONLY}
 
@@ -26,7 +26,7 @@ class _Lossy(io.RawIOBase):
 
     def __init__(self, handle: int, *, pipe_counts: bool) -> None:
         self._handle = handle
-        self._pipe_counts = pipe_counts
+        self.pipe_counts = pipe_counts
         self.lost: OSError | None = None
 
     def fileno(self) -> int:
@@ -42,7 +42,7 @@ class _Lossy(io.RawIOBase):
         try:
             return self._write(data)
         except OSError as error:
-            if self._pipe_counts and isinstance(error, BrokenPipeError):
+            if self.pipe_counts and isinstance(error, BrokenPipeError):
                 raise ReaderGone(error.errno, error.strerror) from error
             self.lost = self.lost or error
             return len(data)
@@ -96,6 +96,13 @@ def mend_streams() -> StandardStreams:
     return StandardStreams(out)
 
 
+def outlive_reader() -> None:
+    """From now on a pipe that nobody reads any more loses output only: for work that must not end half-way because of `| head`."""
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    if isinstance(raw, _Lossy):
+        raw.pipe_counts = False
+
+
 def _ours(stream: TextIO | None, number: int) -> bool:
     """Whether a stream is the interpreter's own and leads to no terminal; one that somebody put there stays."""
     original = sys.__stdout__ if number == 1 else sys.__stderr__
@@ -103,8 +110,10 @@ def _ours(stream: TextIO | None, number: int) -> bool:
 
 
 def _text(raw: _Lossy, like: TextIO | None, *, at_once: bool = False) -> TextIO:
+    encoding = "utf-8"
     if like is not None:
         like.flush()
-    encoding = like.encoding if like is not None else "utf-8"
+        encoding = like.encoding
+        at_once |= bool(getattr(like, "write_through", False))  # PYTHONUNBUFFERED
     buffered: Any = io.BufferedWriter(raw)
     return io.TextIOWrapper(buffered, encoding=encoding, errors="replace", line_buffering=at_once)

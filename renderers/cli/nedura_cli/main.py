@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from nedura.streams import ReaderGone, mend_streams
+from nedura.streams import ReaderGone, mend_streams, outlive_reader
 
 if TYPE_CHECKING:
     import argparse
@@ -154,6 +154,8 @@ def _dispatch(argv: list[str]) -> int:
     if handler is None:
         _settle("shell", output)
         return _load("nedura_cli.shell.start:shell")(args, output)
+    if args.command in FIRST_LINES:
+        outlive_reader()
     _settle(args.command, output)
     if args.command in FIRST_LINES and output.interactive:
         output.remark(FIRST_LINES[args.command])

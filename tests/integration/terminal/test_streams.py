@@ -97,6 +97,27 @@ def test_a_reader_that_left_ends_the_command_quietly(tmp_path: Path) -> None:
     assert (process.returncode, process.stderr) == (141, b"")
 
 
+def test_an_update_goes_on_when_its_reader_left(tmp_path: Path) -> None:
+    """`nedura update | head -1` must not end half-way."""
+    usual = run(tmp_path, "update --plan", "")
+    assert usual.stdout
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = subprocess.run(
+        [sys.executable, "-m", "nedura_cli.main", "update", "--plan"],
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LANG": "C.UTF-8"},
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        cwd="/",
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    os.close(writer)
+    assert process.returncode == (usual.returncode or 1)
+    assert process.stderr == usual.stderr + "nedura: the output could not be written: Broken pipe.\n"
+
+
 def test_a_pipe_that_was_made_non_blocking_loses_nothing(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
