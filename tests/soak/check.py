@@ -15,6 +15,9 @@ from tests.soak.plan import PROFILES, Op, Step
 
 REFRESHING: Final = ("refresh", "tick", "drain", "sign_in")
 SAVING: Final = ("sign_in", "mint")
+FOLLOWING: Final = ("adopt", "import")
+"""What takes the root's identity into a profile."""
+
 DAY: Final = 86400.0
 
 
@@ -68,7 +71,7 @@ def expect_heirs(ledger: Ledger, before: Seen, results: Sequence[Result]) -> Non
     """Note which accounts may receive which free tier's apps because of a step."""
     targets = [before.held.who, *(result.target for result in results if result.op.name in SAVING)]
     for result in results:
-        if result.op.name not in ("sign_in", "adopt"):
+        if result.op.name not in ("sign_in", *FOLLOWING):
             continue
         accounts = [result.target] if result.op.name == "sign_in" else targets
         guests = {before.logins[result.op.profile].who, before.logins[""].who, *targets}
@@ -139,7 +142,7 @@ def _results_of(result: Result, before: Seen, results: Sequence[Result]) -> set[
             return {result.target}
         case "sign_out":
             return {("none", "")}
-        case "adopt":
+        case "adopt" | "import":
             return {before.held.who, *saved}
         case _:
             return set()
@@ -158,7 +161,9 @@ def _accounts(
 ) -> list[str]:
     """No account is lost: who was signed in and is not the target of the step can still renew afterwards."""
     touched = {
-        result.op.profile for result in results if result.op.name in ("sign_in", "mint", "sign_out", "adopt")
+        result.op.profile
+        for result in results
+        if result.op.name in ("sign_in", "mint", "sign_out", *FOLLOWING)
     }
     found = []
     for profile in PROFILES:

@@ -13,10 +13,11 @@ from typing import Any
 import attrs
 
 from nedura.errors import NeduraError, UsageError
-from nedura.signin import LoginOptions, run_sign_in
+from nedura.signin import LoginOptions, import_shared, log_out, offer_shared, run_sign_in
 from nedura.signin.accounts import AccountStore
+from nedura.signin.adoption import reconcile
 from nedura.signin.handoff import drain
-from nedura.signin.identity import Kind, account_entry, identity_key
+from nedura.signin.identity import Kind, account_entry
 from nedura.signin.refresh import Outcome, refresh_account
 from tests.soak.bugs import records_of, spent_of
 
@@ -151,18 +152,22 @@ def _mint(request: Request) -> str:
 
 
 def _sign_out(request: Request) -> str:
-    with _store(request).transaction() as transaction:
-        transaction.forget(request.now)
-    return "signed out"
+    out = asyncio.run(log_out(request.home, environ=request.environ, clock=ShiftedClock(request.now)))
+    return "signed out" if out.changed else "nobody was signed in"
 
 
 def _adopt(request: Request) -> str:
-    with _store(request).transaction() as transaction:
-        held = transaction.state.held
-        if held is None or identity_key(held) == identity_key(transaction.state.entry):
-            return "skipped"
-        transaction.adopt(held, request.now)
-    return "adopted"
+    """Follow the root: only a free tier does, and its apps move as after a sign-in."""
+    found = asyncio.run(reconcile(request.home, environ=request.environ, clock=ShiftedClock(request.now)))
+    return found.value
+
+
+def _import(request: Request) -> str:
+    """Take the root's account over and prove it, as the longer login offers; without one it is refused."""
+    if offer_shared(request.home, environ=request.environ, clock=ShiftedClock(request.now)) is None:
+        return "skipped"
+    state = asyncio.run(import_shared(request.home, environ=request.environ, clock=ShiftedClock(request.now)))
+    return state.kind
 
 
 def _refresh(request: Request) -> str:
@@ -202,6 +207,7 @@ _TABLE: dict[str, Callable[[Request], str]] = {
     "mint": _mint,
     "sign_out": _sign_out,
     "adopt": _adopt,
+    "import": _import,
     "refresh": _refresh,
     "drain": _drain,
     "tick": _tick,

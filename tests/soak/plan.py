@@ -15,7 +15,16 @@ ACCOUNTS: Final = ("alice@example.test", "bob@example.test", "carol@example.test
 APPS: Final = ("gmail", "notion:reconnect", "slack", "jira")
 SETTLE_EVERY: Final = 50
 
-_OPS: Final = {"sign_in": 6, "mint": 5, "sign_out": 3, "adopt": 2, "refresh": 6, "drain": 4, "tick": 5}
+_OPS: Final = {
+    "sign_in": 6,
+    "mint": 5,
+    "sign_out": 3,
+    "adopt": 3,
+    "import": 2,
+    "refresh": 6,
+    "drain": 4,
+    "tick": 5,
+}
 _FAULTS: Final[tuple[dict[str, Any], ...]] = (
     {"route": "token.refresh", "commit": True, "drop": True},
     {"route": "token.refresh", "drop": True},
@@ -49,7 +58,7 @@ class Op:
     """One thing that a process does to a profile.
 
     Attributes:
-        name: sign_in, mint, sign_out, adopt, refresh, drain or tick.
+        name: sign_in, mint, sign_out, adopt, import, refresh, drain or tick.
         profile: whose.
         account: e-mail for a sign-in.
         force: for a refresh.
@@ -65,7 +74,7 @@ class Op:
 
 @attrs.frozen(kw_only=True)
 class Kill:
-    """SIGKILL at the n-th call of a kind."""
+    """SIGKILL at the n-th call of a kind; without a tracer after a random while."""
 
     call: str
     number: int
@@ -96,24 +105,19 @@ class Step:
     cohort: bool = False
 
 
-def steps(seed: int, *, kills: bool = True) -> Iterator[Step]:
-    """An endless plan: single random steps, and short stories whose parts matter to each other.
-
-    Args:
-        seed: the same seed, the same plan.
-        kills: whether processes can be killed and power be cut here.
-    """
+def steps(seed: int) -> Iterator[Step]:
+    """An endless plan: single random steps, and short stories whose parts matter to each other. The same seed, the same plan."""
     rng = random.Random(seed)
     while True:
         if rng.random() < 0.12:
-            yield from _story(rng, kills)
+            yield from _story(rng)
         else:
             count = rng.choices((1, 2, 3), (7, 2, 1))[0]
-            yield _step(rng, tuple(_op(rng) for _ in range(count)), kills)
+            yield _step(rng, tuple(_op(rng) for _ in range(count)))
 
 
-def _step(rng: random.Random, ops: tuple[Op, ...], kills: bool, **fixed: Any) -> Step:
-    traced = kills and len(ops) == 1
+def _step(rng: random.Random, ops: tuple[Op, ...], *, hurt: bool = True, **fixed: Any) -> Step:
+    traced = hurt and len(ops) == 1
     if len(ops) == 1 and ops[0].name == "sign_in" and rng.random() < 0.4:
         ops = (attrs.evolve(ops[0], device=True),)
     kill = None
@@ -132,7 +136,7 @@ def _step(rng: random.Random, ops: tuple[Op, ...], kills: bool, **fixed: Any) ->
     return attrs.evolve(step, **fixed)
 
 
-def _story(rng: random.Random, kills: bool) -> Iterator[Step]:
+def _story(rng: random.Random) -> Iterator[Step]:
     """A few steps on one or two profiles that random ones seldom line up."""
     one, other = rng.sample(PROFILES, 2)
     first, second = rng.sample(ACCOUNTS, 2)
@@ -161,7 +165,7 @@ def _story(rng: random.Random, kills: bool) -> Iterator[Step]:
         ]
     hurt = rng.randrange(2 * len(parts))  # at most one part is killed or cut, so that the story goes on
     for number, (ops, fixed) in enumerate(parts):
-        yield _step(rng, ops, kills and number == hurt, **{"skew": None, "revoke": "", **fixed})
+        yield _step(rng, ops, hurt=number == hurt, **{"skew": None, "revoke": "", **fixed})
 
 
 def _op(rng: random.Random) -> Op:

@@ -24,6 +24,8 @@ from tests.soak.operations import Request, child, perform
 from tests.soak.plan import APPS, PROFILES, SETTLE_EVERY, Op, Step, steps
 
 STUCK_SECONDS = 40.0
+KILL_WITHIN = 0.1
+"""Without a tracer a kill comes within so many seconds: most operations take 20 to 80 ms."""
 
 
 class PortalClock:
@@ -49,7 +51,7 @@ class Soak:
     Attributes:
         root: the root home, empty at the start.
         seed: of the plan and of every choice.
-        tracer: whether processes can be traced here.
+        tracer: whether processes can be traced here; without, kills come by time and power is never cut.
         bug: a planted bug.
         report: hears of each violation as (step number, what, operations).
     """
@@ -82,7 +84,7 @@ class Soak:
     async def run(self, server: PortalServer, count: int, *, stop_at: int = 0) -> None:
         """Do `count` steps, or fewer when `stop_at` violations were seen."""
         self.url = server.url
-        for number, step in zip(range(1, count + 1), steps(self.seed, kills=self.tracer), strict=False):
+        for number, step in zip(range(1, count + 1), steps(self.seed), strict=False):
             await self._step(number, step)
             if number % SETTLE_EVERY == 0 or number == count:
                 await self._settle(number)
@@ -126,12 +128,19 @@ class Soak:
     async def _perform(self, step: Step) -> tuple[list[Result], str]:
         """Do the operations: a lone one that nobody traces in a thread here, every other one in a process of its own."""
         lone = len(step.ops) == 1
+        timed = lone and not self.tracer and step.kill is not None
         trace = self.tracer and lone and (step.kill is not None or step.power_cut or self.bug == "skip_fsync")
-        if lone and not trace:
+        if lone and not trace and not timed:
             request, target = self._request(step.ops[0])
             outcome = await asyncio.to_thread(perform, request)
             return [Result(op=step.ops[0], outcome=outcome, target=target)], ""
         started = [await asyncio.to_thread(self._start, op) for op in step.ops]
+        if timed:
+            process = started[0][1]
+            asyncio.get_running_loop().call_later(self.rng.uniform(0.0, KILL_WITHIN), process.kill)
+            result = await self._finish(*started[0])
+            self.kills += "killed" in result.outcome
+            return [result], ""
         if not trace:
             return list(await asyncio.gather(*(self._finish(*one) for one in started))), ""
         log = self.root.parent / "trace"

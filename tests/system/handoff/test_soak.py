@@ -30,6 +30,7 @@ def test_a_seeded_share_of_the_soak_finds_nothing() -> None:
     last = lines[-1]
     assert (code, last["kind"], last["violations"], last["steps"]) == (0, "soak_finished", 0, 100)
     assert last["requests"] > 20
+    assert last["kills"] > 0
 
 
 @pytest.mark.system
@@ -42,3 +43,22 @@ def test_the_soak_sees_a_planted_bug(bug: str) -> None:
     (seen,) = [line for line in lines if line["kind"] == "soak_bug"]
     assert (seen["bug"], seen["seen"]) == (bug, True)
     assert (code, lines[-1]["kind"], lines[-1]["violations"]) == (0, "soak_finished", 0)
+
+
+def test_without_a_tracer_it_kills_by_time_and_says_what_it_cannot_show(tmp_path: Path) -> None:
+    environ = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "tests.soak", "--json", "--seed", "3", "--steps", "40"]
+    for ci, code in (("", 0), ("true", 1)):
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=environ | {"CI": ci},
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        last = json.loads(done.stdout.splitlines()[-1])
+        assert (done.returncode, last["violations"], last["tracer"]) == (code, 0, False)
+        assert "strace" in last["weak"]
+        assert last["kills"] > 0
