@@ -47,25 +47,35 @@ def readable(home: Path) -> list[str]:
     return sorted(found)
 
 
+def snapshots(home: Path) -> int:
+    """How many whole snapshots a home has."""
+    return len(list((home / "state-snapshots").glob("*-pre-update*/manifest.json")))
+
+
 def short(folder: Path) -> dict[str, Any]:
-    """One gateway, one update of it, and a second one that has nothing to do; no package is built and no portal asked."""
+    """One gateway, one update of it that a sibling profile asks for (C016), and a second one that has nothing to do.
+
+    No package is built and no portal asked.
+    """
     place = site.build(folder, site.quick_tree())
     try:
+        made = place.command("profile", "create", "alpha")
         place.start("default")
         before = place.pids(["default"])
         newer = place.site.origin.commit({"README.md": "newer\n"})
-        code, events = place.update()
+        done = place.command("-p", "alpha", "update", "--json", timeout=100)
+        code, events = done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
         second_code, second = place.update()
         return {
             "home": str(place.home),
-            "codes": [code, second_code],
+            "codes": [made.returncode, code, second_code],
             "outcome": events[-1].get("outcome"),
             "stop_reason": events[-1].get("stop_reason"),
             "current": place.current,
             "runs_newer": place.state("default").get("code_sha") == newer,
             "restarted": place.pids(["default"]) != before,
             "changed_again": [event["changed"] for event in second if event["kind"] == "prepared"],
-            "snapshots": len([p for p in (place.home / "state-snapshots").iterdir() if p.name[0] != "."]),
+            "snapshots": [snapshots(place.home_of(name)) for name in ("default", "alpha")],
             "readable": readable(place.home),
         }
     finally:
