@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import subprocess
+import time
 from contextlib import aclosing
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from nedura.clock import SystemClock
 from nedura.config import read_config
 from nedura.errors import UpdateError
+from nedura.locks import FileLock
 from nedura.testing.installs import Site, git, make_origin
 from nedura.update.generation.collect import collect
 from nedura.update.generation.install import install_checkout
@@ -228,6 +230,25 @@ def test_the_passive_notice_never_asks_by_itself_and_never_blocks(site: Site, tm
     (site.home / "config.yaml").write_text("updates:\n  check: false\n")
     assert notice(1e9) == ""
     assert not marker.exists()
+
+
+def test_of_several_starts_at_one_moment_one_asks(site: Site, tmp_path: Path) -> None:
+    marker = tmp_path / "asked"
+    launcher = tmp_path / "launcher"
+    launcher.write_text(f"#!/bin/sh\necho asked >> {marker}\n")
+    launcher.chmod(0o755)
+    turn = FileLock(site.home / ".update_check.lock", "the passive check")
+    assert turn.try_acquire()
+    assert passive_notice(site.home, site.product, "abc", launcher, now=1000.0) == ""
+    assert not (site.home / "update_check.json").exists(), "another start is at it"
+    turn.release()
+    for _ in range(3):
+        assert passive_notice(site.home, site.product, "abc", launcher, now=1000.0) == ""
+    until = time.monotonic() + 10
+    while not marker.exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    assert marker.read_text() == "asked\n"
 
 
 def test_a_release_pin_follows_releases(tmp_path: Path) -> None:
