@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -231,8 +232,7 @@ def _installed(job: _Job, generation: Path, *, existing: bool = False) -> Instal
 def _build(job: _Job, record: InstallRecord) -> Installed:
     job.report(InstallStep(label="reading the source"))
     git = open_repository(job.paths, job.source, job.environ)
-    if not job.paths.source.is_symlink():
-        os.symlink(job.source.checkout, job.paths.source)
+    _link_source(job)
     inputs = _inputs(job, git, record)
     building = start(job.paths, git, job.product, inputs, job.environ)
     try:
@@ -245,6 +245,25 @@ def _build(job: _Job, record: InstallRecord) -> Installed:
     write_record(job.paths, attrs.evolve(record, python=inputs.python.path))
     write_launcher(job.paths, job.product)
     return _installed(job, candidate.folder)
+
+
+def _link_source(job: _Job) -> None:
+    """The first link of an install: here it shows whether the file system has any.
+
+    Raises:
+        RefusedError: it has none; pointers and interpreters are links, so nothing of an install can be there.
+    """
+    if job.paths.source.is_symlink():
+        return
+    try:
+        os.symlink(job.source.checkout, job.paths.source)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+        raise RefusedError(
+            f"The file system of {clean(str(job.paths.root_home), 200)} has no symbolic links; an install cannot be there.",
+            advice="Choose a home on another one with --home.",
+        ) from error
 
 
 def _inputs(job: _Job, git: Git, record: InstallRecord) -> Inputs:

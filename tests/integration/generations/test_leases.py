@@ -6,18 +6,20 @@ import errno
 import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from nedura.programs import child_environment
-from nedura.testing.installs import TOY_FILES, Site, make_site
+from nedura.testing.installs import TOY_FILES, Site, make_origin, make_site
 from nedura.update.generation.collect import Collected, collect
 from nedura.update.generation.lease import DAY, is_leased, read_notes
 from nedura.update.source.repository import open_repository
 from tests.kits.sealed import Stages
 
+ROOT = Path(__file__).resolve().parents[3]
 LONG = "import sys\nimport _generation\nprint(_generation.GENERATION, flush=True)\nsys.stdin.read()\n"
 
 
@@ -94,3 +96,25 @@ def test_with_locks_no_note_is_written_and_a_broken_disk_is_an_error(site: Site)
     assert not (site.paths.folder / "leases").exists()
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):
         is_leased(site.paths.generations / "000001", broken)
+
+
+INSTALL = (
+    "import sys; from pathlib import Path\n"
+    "from nedura.errors import RefusedError\n"
+    "from nedura.testing.installs import TOY\n"
+    "from nedura.update.generation.install import install_checkout\n"
+    "try: install_checkout(Path(sys.argv[1]), Path(sys.argv[2]), product=TOY)\n"
+    "except RefusedError as error: print(error.message)\n"
+)
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace to take the links away")
+def test_a_file_system_without_links_is_refused_by_name(tmp_path: Path) -> None:
+    checkout = make_origin(tmp_path / "origin").clone(tmp_path / "source")
+    tracer = ("strace", "-f", "-qq", "-o", os.devnull, "-e", "trace=symlink,symlinkat")
+    done = subprocess.run(
+        [*tracer, "-e", "inject=symlink,symlinkat:error=EPERM", sys.executable, "-c", INSTALL, str(checkout), str(tmp_path / "home")],
+        cwd=ROOT, capture_output=True, text=True, timeout=50, check=True,
+    )  # fmt: skip
+    assert "has no symbolic links" in done.stdout
+    assert not list((tmp_path / "home").rglob("manifest.json"))
