@@ -150,7 +150,7 @@ def against_cp(args: argparse.Namespace) -> int:
         with held_open(homes) if args.live else nullcontext():
             snapshot([homes[0]])
             memory_one = peak()
-            for _ in range(args.rounds or 3):
+            for _ in range(args.rounds or 5):
                 clear(homes, folder / "cp")
                 seconds = copy(homes, folder / "cp")
                 plain.append(seconds[0])
