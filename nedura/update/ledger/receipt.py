@@ -71,6 +71,7 @@ def opened() -> Receipt:
         "skips": [],
         "stages": [],
         "snapshots": {},
+        "snapshots_missing": {},
         "followups": [],
         "user_action": None,
         "gateway_restart": _no_restart(),
@@ -195,9 +196,14 @@ def _plan(receipt: Receipt, record: Record) -> Receipt:
 
 
 def _snapshot(receipt: Receipt, record: Record) -> Receipt:
-    return {
-        "snapshots": {**receipt["snapshots"], str(record.get("profile", "")): record.get("snapshot_id", "")}
-    }
+    """The snapshot of a profile, and what it lacks of that profile (C019)."""
+    profile = str(record.get("profile", ""))
+    taken = {"snapshots": {**receipt["snapshots"], profile: record.get("snapshot_id", "")}}
+    missing = [str(path) for path in record.get("incomplete") or ()]
+    if not missing:
+        return taken
+    known = receipt.get("snapshots_missing") or {}  # a receipt that an older version opened has none
+    return {**taken, "snapshots_missing": {**known, profile: missing}}
 
 
 def _committed(receipt: Receipt, record: Record) -> Receipt:
