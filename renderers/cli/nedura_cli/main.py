@@ -159,7 +159,9 @@ def _dispatch(argv: list[str]) -> int:
     _settle(args.command, output)
     if args.command in FIRST_LINES and output.interactive:
         output.remark(FIRST_LINES[args.command])
-    return _load(handler)(args, output)
+    code = _load(handler)(args, output)
+    _tell_newer(args.command, output)
+    return code
 
 
 def _set_up_logging(args: argparse.Namespace) -> None:
@@ -184,6 +186,19 @@ def _settle(command: str | None, output: Output) -> None:
     launch = Launch.here(output.remark)
     if launch is not None:
         launch.settle()
+
+
+def _tell_newer(command: str, output: Output) -> None:
+    """A person at a terminal hears once a day, after the answer, that there is a newer version; the look-up itself goes on aside."""
+    from nedura.update import is_exempt
+
+    if is_exempt(command, as_json=output.as_json) or not (output.stderr.isatty() and output.stdout.isatty()):
+        return
+    from nedura.homes import process_home, root_home
+    from nedura_cli.newer import newer_version
+
+    if text := newer_version(root_home(process_home()), sparing=True):
+        output.remark(text)
 
 
 def _load(name: str) -> Handler:
