@@ -86,7 +86,6 @@ def step_up_options(
         client_id=str(state.entry.get("client_id") or ""),
         oauth_scope=_joined(stored if isinstance(stored, str) and stored else product.scope, scope),
         insecure=True if tls.get("insecure") is True else None,
-        ca_bundle=str(tls.get("ca_bundle") or ""),
         replace=True,
         expect_subject=state.subject,
         command=f"{product.command} auth step-up",

@@ -291,10 +291,13 @@ def test_two_processes_sign_in_at_once_in_one_home(machine: Machine) -> None:
         sorted(machine.pending() - before), ("alice@example.test", "bob@example.test"), strict=True
     ):
         machine.portal.decide(code, account=email)
+    ends = []
     for process in processes:
         out, err = process.communicate(timeout=45)
         assert (process.returncode, err) == (0, "")
-        assert json.loads(out.splitlines()[-1])["kind"] == "completed"
+        ends.append(json.loads(out.splitlines()[-1]))
+    assert sorted(end["kind"] for end in ends) == ["already_signed_in", "completed"]
+    assert len({end["email"] for end in ends}) == 1  # the later one names the account that came first
     entry = machine.auth()["providers"]["nous"]
     shared = json.loads((machine.home / "shared" / "nous_auth.json").read_text())
     assert entry["refresh_token"] == shared["refresh_token"]
