@@ -125,7 +125,11 @@ def _identity(
                 result.target if result.op.name == "sign_in" and result.done and len(results) == 1 else None
             )
     if was.kind == "account" and (excused or not ledger.well(profile, was.name, before)):
-        allowed.add(("dead", ""))
+        allowed.add(("dead", was.name))
+    if was.kind == "dead" and was.name:
+        allowed.add(
+            ("account", was.name)
+        )  # a sign-in of the same account elsewhere heals it, and no other one
     if must is not None and now.who != must:
         return [f"profile {profile or 'default'} is {now.kind} after a sign-in that was saved"]
     if now.who not in allowed:

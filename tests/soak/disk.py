@@ -19,7 +19,7 @@ from tests.soak.plan import PROFILES
 
 @attrs.frozen(kw_only=True)
 class Login:
-    """Who a store says is signed in. `name` is an account's `sub` or a free tier's credential."""
+    """Who a store says is signed in. `name` is the `sub` of an account, also of one that has ended, or a free tier's credential."""
 
     kind: str = "none"
     name: str = ""
@@ -111,7 +111,11 @@ def _login(entry: Mapping[str, Any]) -> Login:
     access = entry.get("access_token")
     if isinstance(access, str) and access:
         return Login(kind="account", name=_subject(access), refresh=refresh)
-    return Login(kind="dead") if entry.get("last_auth_error") else Login()
+    return (
+        Login(kind="dead", name=str(entry.get("account_sub") or ""))
+        if entry.get("last_auth_error")
+        else Login()
+    )
 
 
 def _subject(token: str) -> str:

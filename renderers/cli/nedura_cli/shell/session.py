@@ -80,6 +80,7 @@ class Session:
         updating: the running update's process.
         names: model ids for completion.
         watch: looks whether the skin has changed.
+        moved: told the home when the session goes to another profile; may take a second.
     """
 
     home: Path
@@ -91,6 +92,7 @@ class Session:
     stream: Stream = stream_reply
     updating: asyncio.subprocess.Process | None = None
     names: ModelNames = attrs.field(factory=ModelNames)
+    moved: Callable[[Path], None] = lambda home: None
     watch: SkinWatch = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -287,6 +289,7 @@ async def _profile(session: Session, line: Line, face: Face) -> None:
     profile = find_profile(session.root, line.words[0])
     await asyncio.to_thread(session.keep)
     session.home = profile.home
+    await asyncio.to_thread(session.moved, profile.home)
     session.talk, session.name = Conversation(), fresh_name(profile.home)
     session.model = ""
     if not session.watch.chosen:

@@ -9,10 +9,10 @@ from typing import Final
 
 from nedura.errors import RefusedError, StoreError, UsageError
 from nedura.homes import process_home
-from nedura.signin import start_nous_auth_keepalive, stop_nous_auth_keepalive
 from nedura.text import clean
 from nedura_cli.look import find_look
 from nedura_cli.output import Output
+from nedura_cli.shell.alive import Alive
 from nedura_cli.shell.saved import load
 from nedura_cli.shell.session import Session
 from nedura_cli.shell.talk import Conversation, Turn
@@ -49,11 +49,12 @@ def shell(args: argparse.Namespace, output: Output) -> int:
             raise RefusedError(
                 "There is no terminal to type in.", advice="Send one message with: nedura -z TEXT"
             )
-        start_nous_auth_keepalive(home := session.home)
+        alive = Alive(session.home)
+        session.moved = alive.follow
         try:
             return _interactive(session, output)
         finally:
-            stop_nous_auth_keepalive(home)
+            alive.end()
     finally:
         _keep(session, output)
 
