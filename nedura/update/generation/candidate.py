@@ -182,7 +182,13 @@ class Building:
         """
         sources = [e.path for e in self.entries if e.path.endswith(".py") and e.mode != "120000"]
         self.broken = compile_tree(
-            self.tree, sources, self.inputs.python, self.base, self.environ, workers=workers
+            self.tree,
+            sources,
+            self.inputs.python,
+            self.base,
+            self.environ,
+            written=self.written,
+            workers=workers,
         )
 
     def venv(self) -> None:

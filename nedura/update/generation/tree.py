@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -201,6 +201,7 @@ def compile_tree(
     base: Base | None,
     environ: Mapping[str, str] | None = None,
     *,
+    written: Container[str] = (),
     workers: int = 2,
     timeout: float = 1800.0,
 ) -> dict[str, str]:
@@ -212,6 +213,7 @@ def compile_tree(
         python: who will run it.
         base: generation to link bytecode from.
         environ: where children's variables come from.
+        written: files that are not the base's own by a link; their bytecode must be new.
         workers: processes at once.
         timeout: seconds for all of it.
 
@@ -221,7 +223,8 @@ def compile_tree(
     Raises:
         UpdateError: a compiler died or ran out of time.
     """
-    todo = [path for path in paths if not _link_bytecode(folder, path, python.tag, base)]
+    usable = base if base is not None and base.tag == python.tag else None
+    todo = _link_bytecode(folder, paths, usable, python.tag, written)
     workers = max(1, min(workers, len(todo) // 40 + 1))
     shares = [todo[start::workers] for start in range(workers)]
     with ThreadPoolExecutor(workers) as pool:
@@ -229,19 +232,23 @@ def compile_tree(
         return {path: message for result in results for path, message in result}
 
 
-def _link_bytecode(folder: Path, path: str, tag: str, base: Base | None) -> bool:
-    """Take over bytecode of a file that is the same inode as the base's: same time stamp and size, so it stays valid."""
-    if base is None or base.tag != tag:
-        return False
-    parent, _, name = path.rpartition("/")
-    cached = f"{parent}/__pycache__/{name.removesuffix('.py')}.{tag}.pyc".lstrip("/")
-    try:
-        if os.stat(f"{folder}/{path}").st_ino != os.stat(f"{base.tree}/{path}").st_ino:
-            return False
-        os.makedirs(os.path.dirname(f"{folder}/{cached}"), 0o700, exist_ok=True)
-    except OSError:
-        return False
-    return _link(base.tree, folder, cached)
+def _link_bytecode(
+    folder: Path, paths: Iterable[str], base: Base | None, tag: str, written: Container[str]
+) -> list[str]:
+    """Take over bytecode of the files that are the base's own: same time stamp and size, so it stays valid. Return the rest."""
+    rest, made = [], set()
+    for path in paths:
+        parent, _, name = path.rpartition("/")
+        cache = f"{parent}/__pycache__".lstrip("/")
+        if base is None or path in written:
+            rest.append(path)
+            continue
+        if cache not in made:
+            os.makedirs(f"{folder}/{cache}", 0o700, exist_ok=True)
+            made.add(cache)
+        if not _link(base.tree, folder, f"{cache}/{name.removesuffix('.py')}.{tag}.pyc"):
+            rest.append(path)
+    return rest
 
 
 def _compile_share(

@@ -89,6 +89,8 @@ def merge_edits(git: Git, edits: Edits, target: str, scratch: Path, known: Seque
     plain = git.line("rev-parse", "--verify", f"{target}^{{tree}}")
     if not edits.base:
         return Merge(tree=plain)
+    if edits.base in known and not edits.files:
+        return Merge(tree=plain)
     base = local_base(git, edits.base, (*known, target))
     work = diff_trees(git, base, edits.tree)
     travelling = [change for change in work if not is_own(change.path) and not judge_change(change)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import attrs
@@ -11,7 +11,7 @@ from nedura.errors import UpdateError
 from nedura.text import clean
 from nedura.update.source.channels import Choice
 from nedura.update.source.fetch import FETCHED, check_branch, fetch_ref, remote_tags
-from nedura.update.source.git import Git, is_commit_id
+from nedura.update.source.git import Git, GitAnswer, is_commit_id
 from nedura.update.source.owner_checkout import read_ref
 from nedura.update.source.repository import mend_history
 from nedura.update.source.urls import Remote
@@ -58,12 +58,18 @@ def known_tips(git: Git, choice: Choice, tracking: str = "") -> tuple[str, ...]:
         tracking: the checkout's remote-tracking commit.
     """
     ours = read_ref(git.repo, tip_ref(choice.branch)) if choice.branch else ""
-    found = [commit for commit in (ours, tracking) if is_commit_id(commit)]
-    return tuple(commit for commit in dict.fromkeys(found) if _has(git, commit))
+    found = dict.fromkeys(commit for commit in (ours, tracking) if is_commit_id(commit))
+    return _present(git, found)
 
 
-def _has(git: Git, commit: str) -> bool:
-    return git.run("cat-file", "-e", f"{commit}^{{commit}}", ok=range(256)).code == 0
+def _present(git: Git, commits: Iterable[str]) -> tuple[str, ...]:
+    """Those of some ids that are commits of ours."""
+    asked = "".join(f"{commit}\n" for commit in commits)
+    if not asked:
+        return ()
+    answer = git.run("cat-file", "--batch-check", stdin=asked.encode(), ok=range(256))
+    rows = [line.split() for line in answer.text.splitlines()] if answer.code == 0 else []
+    return tuple(row[0] for row in rows if len(row) == 3 and row[1] == "commit")
 
 
 def fetch_target(
@@ -101,40 +107,47 @@ def keep_tip(git: Git, choice: Choice, target: Target) -> None:
         git.run("update-ref", tip_ref(choice.branch), target.fetched)
 
 
-def _is_ancestor(git: Git, old: str, new: str) -> bool:
-    """Whether one commit is behind another. Where git meets a parent that is gone, the history's end is noted and it is asked again."""
-    answer = git.run("merge-base", "--is-ancestor", old, new, ok=range(256))
-    if answer.code != 0 and "could not read" in answer.err.lower() and mend_history(git, (old, new)):
-        answer = git.run("merge-base", "--is-ancestor", old, new, ok=range(256))
-    return answer.code == 0
-
-
 def _compare(git: Git, name: str, current: str, target: str, known: Sequence[str]) -> Target:
     """How a fetched commit relates to what runs. Own commits of the checkout are no rewind of the remote (C024)."""
     if current == target:
         return Target(commit=target, name=name, move="same", commits=0)
-    if not current or not _has(git, current):
+    if not current or not _present(git, [current]):
         return Target(commit=target, name=name)
-    withdrawn = not known or any(not _is_ancestor(git, tip, target) for tip in known)
-    if _is_ancestor(git, target, current):
+    ahead, commits = _apart(git, current, target)
+    straight = ahead == 0
+    withdrawn = not known or any(not _holds(git, target, tip, current if straight else "") for tip in known)
+    if commits == 0:
         if withdrawn:
             return Target(commit=target, name=name, move="backward", commits=0)
-        ahead = _count(git, target, current)
         return Target(commit=current, name=name, move="same", commits=0, ahead=ahead)
-    straight = _is_ancestor(git, current, target)
     move: Move = "forward" if straight or not withdrawn else "rewritten"
-    return Target(
-        commit=target,
-        name=name,
-        move=move,
-        commits=_count(git, current, target),
-        ahead=0 if straight else _count(git, target, current),
-    )
+    return Target(commit=target, name=name, move=move, commits=commits, ahead=ahead)
 
 
-def _count(git: Git, old: str, new: str) -> int:
-    answer = git.run("rev-list", "--count", f"{old}..{new}", ok=range(256))
-    return int(answer.text) if answer.code == 0 and answer.text.isdigit() else -1
+def _holds(git: Git, target: str, tip: str, ancestor: str) -> bool:
+    """Whether the history of a commit holds a tip; of one ancestor of it that is known already."""
+    return tip in (target, ancestor) or _is_ancestor(git, tip, target)
+
+
+def _is_ancestor(git: Git, old: str, new: str) -> bool:
+    return _history(git, (old, new), "merge-base", "--is-ancestor", old, new).code == 0
+
+
+def _apart(git: Git, old: str, new: str) -> tuple[int, int]:
+    """(commits that only the old one has, commits that only the new one has); -1 where the history does not tell."""
+    answer = _history(git, (old, new), "rev-list", "--left-right", "--count", f"{old}...{new}")
+    fields = answer.text.split()
+    if answer.code == 0 and len(fields) == 2 and all(field.isdigit() for field in fields):
+        return int(fields[0]), int(fields[1])
+    return (0 if _is_ancestor(git, old, new) else -1), (0 if _is_ancestor(git, new, old) else -1)
+
+
+def _history(git: Git, commits: tuple[str, str], *words: str) -> GitAnswer:
+    """A question about history. Where git meets a parent that is gone, the history's end is noted and it is asked again."""
+    answer = git.run(*words, ok=range(256))
+    if answer.code != 0 and "could not read" in answer.err.lower() and mend_history(git, commits):
+        answer = git.run(*words, ok=range(256))
+    return answer
 
 
 def judge_move(target: Target, *, allow_downgrade: bool) -> None:
