@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import json
 import os
@@ -50,24 +51,31 @@ def tell(name: str, facts: dict[str, float | int | str | bool], ok: bool) -> int
     return 0 if ok else 1
 
 
+@functools.cache
+def _blocks() -> tuple[str, ...]:
+    """Functions and classes of this very program, as they stand: the made-up code before compiled at three fifths of their speed."""
+    root = Path(__file__).resolve().parents[1]
+    found = []
+    for path in sorted([*(root / "nedura").rglob("*.py"), *(root / "renderers").rglob("*.py")]):
+        lines = path.read_text("utf-8").splitlines(keepends=True)
+        for node in ast.parse("".join(lines)).body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+                found.append("".join(lines[first - 1 : node.end_lineno]) + "\n\n")
+    return tuple(found)
+
+
 def body(rng: random.Random, size: int) -> str:
-    """A Python module of about `size` bytes that compiles like real code: functions, branches, strings."""
-    lines = ["from __future__ import annotations", ""]
+    """A Python module of about `size` bytes, put together from blocks of real code."""
+    lines = [f"# {rng.randrange(10**9)}\n", "from __future__ import annotations\n\n\n"]
     total = 0
     while total < size:
-        name = f"f{rng.randrange(10**6)}"
-        block = (
-            f"def {name}(value: int, other: str = 'x{rng.randrange(10**6)}') -> dict[str, int]:\n"
-            f"    result = {{key: len(key) * value for key in (other, '{name}')}}\n"
-            f"    if value > {rng.randrange(1000)} and other.startswith('{name[:3]}'):\n"
-            f"        return {{**result, 'extra': sum(range(value))}}\n"
-            "    for index, item in enumerate(sorted(result)):\n"
-            "        result[item] += index or 1\n"
-            "    return result\n\n"
-        )
+        block = rng.choice(_blocks())
+        if total + len(block) - size > size - total:
+            break
         lines.append(block)
         total += len(block)
-    return "\n".join(lines) + "\n"
+    return "".join(lines)
 
 
 def toy_with(count: int, size: int = 7000, seed: int = 1) -> dict[str, str | bytes | None]:

@@ -1,7 +1,8 @@
 """Prepare against `git fetch` + `git reset --hard` of the same change, in one run; and a small update.
 
-Goals (issue 7): a 3,000-commit update of a 2,000-file tree with unchanged dependencies, bytecode included, at most 3 x of plain git
-without any bytecode; a 50-file update under 0.4 s.
+Goals (issue 7): a 3,000-commit update of a 2,000-file tree with unchanged dependencies, bytecode included, at most 3 x of plain git;
+a 50-file update under 0.4 s. "Of the same with compiled bytecode" can be read in two ways. Judged is the harder one, git without any
+bytecode (`ratio`); `ratio_compiled` is the other one, git and then the same compilation.
 """
 
 from __future__ import annotations
@@ -100,6 +101,7 @@ def main() -> int:
     ratio = sealed / plain
     facts: dict[str, float | int | str | bool] = {
         "git_s": round(plain, 3), "sealed_s": round(sealed, 3), "ratio": round(ratio, 2), "goal_ratio": 3.0,
+        "ratio_compiled": round(sealed / (plain + compiling), 2),
         "compile_alone_s": round(compiling, 3), "small_s": round(few, 3), "goal_small_s": 0.4,
     }  # fmt: skip
     return tell("prepare", facts, ratio <= 3.0 and few < 0.4)
