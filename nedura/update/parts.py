@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
-from nedura.update.completion.child import Child
-from nedura.update.completion.request import CompletionRequest
-from nedura.update.fleet_parts import FleetParts
 from nedura.update.run import Run
 from nedura.wire import Event
+
+if TYPE_CHECKING:
+    from nedura.update.completion.child import Child
+    from nedura.update.completion.request import CompletionRequest
+    from nedura.update.fleet_parts import FleetParts
 
 __all__ = ["Refusal", "StageFunction", "UpdateParts", "default_parts"]
 
@@ -85,10 +87,16 @@ def _validate(run: Run) -> AsyncGenerator[Event, None]:
     return validate(run)
 
 
+def _spawn(run: Run, request: CompletionRequest, folder: Path, log: Callable[[str], None]) -> Child:
+    """The real one; a run with nothing to complete does not load it."""
+    from nedura.update.completion.spawn import spawn
+
+    return spawn(run, request, folder, log)
+
+
 def default_parts() -> UpdateParts:
     """The real ones."""
     from nedura.update import real
-    from nedura.update.completion.spawn import spawn
 
     return UpdateParts(
         admit=real.admit,
@@ -100,6 +108,6 @@ def default_parts() -> UpdateParts:
         take_back=real.take_back,
         fleet=real.fleet,
         remember_failed=real.remember_failed,
-        spawn=spawn,
+        spawn=_spawn,
         scope=real.scope,
     )

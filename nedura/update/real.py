@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from nedura.config import read_config
 from nedura.errors import UpdateError
-from nedura.fleet import scope_prefix
 from nedura.homes import DEFAULT_PROFILE, profile_name
 from nedura.profiles import list_profiles
 from nedura.update.bounded import in_thread
@@ -24,8 +23,6 @@ from nedura.update.commit.sealed import commit_sealed
 from nedura.update.commit_point import paths_of
 from nedura.update.completion.preload import preload
 from nedura.update.events import Committed, Notice, PlanReady, Prepared, Skipped, StepDone
-from nedura.update.fleet_parts import FleetParts
-from nedura.update.fleet_real import RealFleet
 from nedura.update.generation import failed
 from nedura.update.generation.durable import remove_tree
 from nedura.update.generation.generations import is_generation, read_manifest
@@ -40,6 +37,9 @@ from nedura.update.run import Candidate, Run
 from nedura.update.state.levels import judge_state, state_range
 from nedura.update.state.snapshot_mode import KEY, snapshot_mode
 from nedura.wire import Event, to_wire
+
+if TYPE_CHECKING:
+    from nedura.update.fleet_parts import FleetParts
 
 __all__ = [
     "admit",
@@ -274,11 +274,15 @@ def take_back(run: Run) -> None:
 
 async def scope() -> Sequence[str]:
     """Out of the gateway's control group, if this update runs in one: its restart must not end its own completion."""
+    from nedura.fleet import scope_prefix
+
     return await scope_prefix("nedura-completion")
 
 
 def fleet(run: Run) -> FleetParts:
     """The fleet as this (old) code sees it."""
+    from nedura.update.fleet_real import RealFleet
+
     return RealFleet(
         root_home=run.root_home,
         install_id=paths_of(run).install_id,

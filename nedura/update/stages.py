@@ -17,7 +17,7 @@ from nedura.errors import StoreError, UpdateError
 from nedura.installs import CodeIdentity
 from nedura.records import write_json
 from nedura.update.commit_point import arm
-from nedura.update.completion.handover import completion
+from nedura.update.completion.needed import is_needed
 from nedura.update.completion.steps import ending
 from nedura.update.events import Committed, Outcome, Prepared, UpdateFinished
 from nedura.update.ledger import marker
@@ -132,6 +132,13 @@ def _candidate_code(run: Run) -> CodeIdentity:
     return run.candidate.identity if run.candidate is not None else run.before
 
 
+def completion(run: Run, parts: UpdateParts, journal: Journal) -> AsyncGenerator[Event, None]:
+    """Hand over to the new code. Loaded when it is needed; a working tree's move has loaded it before (`preload`)."""
+    from nedura.update.completion.handover import completion as hand_over
+
+    return hand_over(run, parts, journal)
+
+
 STAGES: Final[tuple[tuple[str, StageFunction], ...]] = (
     ("plan", plan),
     ("snapshot", snapshot),
@@ -147,7 +154,9 @@ UNFRAMED: Final = frozenset({"completion"})
 
 
 def is_skipped(name: str, run: Run) -> bool:
-    """Already up to date: nothing to validate and nothing to move (decision 40)."""
+    """Already up to date: nothing to validate and nothing to move (decision 40), and mostly nothing to complete."""
+    if name == "completion":
+        return not is_needed(run)
     return name in ("validate", "commit") and run.candidate is not None and not run.changed
 
 

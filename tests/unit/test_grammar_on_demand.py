@@ -52,6 +52,25 @@ def test_a_command_that_is_not_named_has_no_parser() -> None:
     assert subparser(build_parser(), "update") is not None
 
 
+LATE = {
+    "nedura.update.commit.of_run",
+    "nedura.update.completion.handover",
+    "nedura.update.completion.spawn",
+    "nedura.update.fleet_real",
+    "nedura.update.generation.rollback",
+    "nedura.update.state.backup",
+    "nedura.update.validation.validate",
+}
+"""Modules of an update that are loaded when they are needed."""
+
+
+def test_what_is_loaded_late_is_loaded_before_a_working_tree_moves() -> None:
+    """Afterwards the files would be new code."""
+    code = "import sys, nedura.update.real as real; real.preload(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not LATE - set(done.stdout.split())
+
+
 def test_a_start_pays_for_nothing_it_does_not_need() -> None:
     """What the slowest imports are, and that the paths which must be quick leave them out."""
     code = (
@@ -61,11 +80,4 @@ def test_a_start_pays_for_nothing_it_does_not_need() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert "nedura.update.generation.prepare" in loaded
-    slow = {
-        "rich.console",
-        "urllib.request",
-        "httpx",
-        "nedura.update.commit.checkout",
-        "nedura.update.state.backup",
-    }
-    assert not slow & loaded
+    assert not {"rich.console", "urllib.request", "httpx", *LATE} & loaded

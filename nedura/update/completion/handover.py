@@ -31,29 +31,15 @@ from nedura.update.run import Run
 from nedura.update.within import limit_of
 from nedura.wire import Event, from_wire
 
-__all__ = ["completion", "is_needed", "scrubbed"]
+__all__ = ["completion", "scrubbed"]
 
 MAX_RESULT: Final = 16 * 1024 * 1024
 _OWN_WORDS: Final = frozenset({"update_started", "update_finished"})
 """Kinds that only the parent says; from a child they count through its correlated result alone."""
 
 
-def is_needed(run: Run) -> bool:
-    """Whether anything is left for new code: the code moved, something is owed, or a live member runs other code."""
-    owed_here = run.notes.get("channel_retirement") or run.notes.get("windows_resume")
-    if run.changed or run.candidate is None or owed_here:
-        return True
-    if tail_of(run).is_armed() or debt_of(run).read() is not None:
-        return True
-    runtimes = run.plan.runtimes if run.plan is not None else ()
-    same = (None, "", run.candidate.identity.code_sha)
-    return any(one.kind == "gateway" and one.code_sha not in same for one in runtimes)
-
-
 async def completion(run: Run, parts: UpdateParts, journal: Journal) -> AsyncGenerator[Event, None]:
-    """Run the completion child and settle what it leaves."""
-    if not is_needed(run):
-        return
+    """Run the completion child and settle what it leaves; `needed` has said that there is something to do."""
     handover = _Handover(run, parts, journal)
     try:
         events = handover.events()
