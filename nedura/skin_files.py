@@ -12,7 +12,7 @@ from nedura.locks import locked
 from nedura.records import make_folder, read_bytes, write_bytes
 from nedura.skin_colors import hex_color
 from nedura.skin_data import BUILT_IN, COLOR_KEYS
-from nedura.skins import DEFAULT_SKIN, MAX_FILE, SKIN_NAME, load_skin, parse_skin, skin_path, skins_folder
+from nedura.skins import DEFAULT_SKIN, MAX_FILE, SKIN_NAME, find_skin, parse_skin, skin_path, skins_folder
 from nedura.text import clean
 
 __all__ = ["check_skin_name", "new_skin", "save_choice", "set_color", "template"]
@@ -42,9 +42,12 @@ def save_choice(home: Path, name: str) -> None:
         UsageError: there is no such skin, or its file cannot be used.
         ConfigError: the choice cannot be saved.
     """
-    skin = load_skin(home, check_skin_name(name))
-    if skin.name != name or (skin.source is None and name not in BUILT_IN):
-        raise UsageError(f"{skin.warnings[0]}." if skin.warnings else f"There is no skin {name!r}.")
+    check_skin_name(name)
+    try:
+        find_skin(home, name)
+    except ConfigError as error:
+        reason = error.message.rstrip(".")
+        raise UsageError(f"{reason[:1].upper()}{reason[1:]}.", advice="See: nedura skin list") from error
     edit_config(home, lambda content: set_value(content, "display.skin", name))
 
 

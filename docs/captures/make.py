@@ -50,17 +50,17 @@ def look(name: str, *, light: bool = False) -> Look:
     return Look(load_skin(Path("/nonexistent"), name), Terminal(depth=16777216, light=light, redraws=True))
 
 
-def save(name: str, console: Console, title: str, *, light: bool = False) -> None:
-    """Write one SVG without anything that changes from run to run."""
+def exported(name: str, console: Console, title: str, *, light: bool = False) -> str:
+    """One SVG without anything that changes from run to run."""
     theme = LIGHT if light else DIMMED_MONOKAI
     svg = console.export_svg(title=title, theme=theme, unique_id=name, code_format=FORMAT)
-    (HERE / f"{name}.svg").write_text(
-        "\n".join(line.rstrip() for line in svg.splitlines()) + "\n", encoding="utf-8"
-    )
+    return "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
+
+
+def save(name: str, svg: str) -> None:
+    """Write one SVG."""
+    (HERE / f"{name}.svg").write_text(svg, encoding="utf-8")
     sys.stdout.write(f"{HERE / name}.svg\n")
-
-
-# X / f"{name}.svg")
 
 
 def recorder(shown: Look, width: int) -> Console:
@@ -68,14 +68,19 @@ def recorder(shown: Look, width: int) -> Console:
     return shown.console(io.StringIO(), record=True, width=width)
 
 
+def skin(name: str) -> str:
+    """A built-in skin, the light one on a light terminal."""
+    light = name == "daylight"
+    shown = look(name, light=light)
+    console = recorder(shown, 84)
+    console.print(preview(shown, 84))
+    return exported(f"skin-{name}", console, f"nedura skin show {name}", light=light)
+
+
 def skins() -> None:
-    """Every built-in skin, the light one on a light terminal."""
+    """Every built-in skin."""
     for name in BUILT_IN:
-        light = name == "daylight"
-        shown = look(name, light=light)
-        console = recorder(shown, 84)
-        console.print(preview(shown, 84))
-        save(f"skin-{name}", console, f"nedura skin show {name}", light=light)
+        save(f"skin-{name}", skin(name))
 
 
 def demo() -> None:
@@ -87,7 +92,7 @@ def demo() -> None:
         console = recorder(shown, 104)
         console.height = 60
         console.print(picture)
-        save(name, console, "./run demo")
+        save(name, exported(name, console, "./run demo"))
 
     def tell(event: Event) -> None:
         picture.show(event)
@@ -159,7 +164,7 @@ def _shot(screen: Screen, name: str) -> None:
     screen.pump(0.4)
     console = recorder(look("default"), 92)
     console.print(_segments(screen))
-    save(name, console, "nedura")
+    save(name, exported(name, console, "nedura"))
 
 
 if __name__ == "__main__":

@@ -44,9 +44,13 @@ GROUPS: Final = (
 )
 """Modules of this package, in the order of `--help`."""
 
-EXIT_CODES: Final = (
-    "exit codes: 0 done, 1 failed, 2 refused or wrong usage, 3 owed (--strict), 130 interrupted"
-)
+EXIT_CODES: Final = """\
+exit codes:
+  0    done
+  1    failed
+  2    refused, or wrong usage
+  3    done, and something is owed (--strict)
+  130  interrupted"""
 
 _EVERYWHERE: Final = ("--plain", "--debug")
 """Options that are taken in any position."""
@@ -56,7 +60,21 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """As wide as the terminal, told without `shutil`, whose import is a tenth of a `--help`."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=30, width=max(40, _columns() - 2))
+        super().__init__(prog, max_help_position=30, width=max(30, _columns() - 2))
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Lines as they are written; one that is too long goes on below its own beginning."""
+        return "\n".join(_folded(indent + line, width) for line in text.splitlines())
+
+
+def _folded(line: str, width: int) -> str:
+    if len(line) <= width:
+        return line
+    import textwrap  # argparse itself loads it for options
+
+    start = line[: len(line) - len(line.lstrip())]
+    more = f"{start}  " if start else ""
+    return textwrap.fill(line, width, subsequent_indent=more, break_long_words=False, break_on_hyphens=False)
 
 
 def _columns() -> int:
@@ -82,7 +100,9 @@ class Parser(argparse.ArgumentParser):
         Raises:
             UsageError: always.
         """
-        raise UsageError(f"{message}.".replace("\n", " "), advice=f"See: {self.prog} --help")
+        words = message.replace("\n", " ").removeprefix("argument COMMAND: ").removeprefix("argument VERB: ")
+        end = "" if words.endswith("?") else "."
+        raise UsageError(f"{words[:1].upper()}{words[1:]}{end}", advice=f"See: {self.prog} --help")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

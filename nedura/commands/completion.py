@@ -13,8 +13,10 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     parser = commands.add_parser(
         "completion",
         help="print a completion script for your shell",
-        description="Print a completion script. bash: source <(nedura completion bash). "
-        "zsh: nedura completion zsh > a file _nedura on your fpath. fish: nedura completion fish | source.",
+        description="Print a completion script.\n\n"
+        "  bash  source <(nedura completion bash)\n"
+        "  zsh   write it to a file _nedura on your fpath\n"
+        "  fish  nedura completion fish | source",
     )
-    parser.add_argument("shell", choices=SHELLS)
+    parser.add_argument("shell", choices=SHELLS, help="your shell")
     parser.set_defaults(handler="nedura_cli.completion:completion")

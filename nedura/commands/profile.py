@@ -24,7 +24,8 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     verb("list", "list every profile, whichever is active", named=False)
     _create(verb("create", "make a new profile"))
     verb("use", "make a profile the one that commands without -p use")
-    verb("show", "show one profile: home, model, account, gateway, commands")
+    show = verb("show", "show one profile: home, model, account, gateway, commands", named=False)
+    show.add_argument("name", nargs="?", default="", help="the profile (default: the one in use)")
     verb("describe", "save one line about a profile").add_argument("text", help="the line; empty removes it")
     verb("rename", "rename a profile; the default gets a display name").add_argument(
         "to", help="the new name"

@@ -16,7 +16,8 @@ def can_ask(output: Output, *, assume: bool = False) -> bool:
 
 def ask_line(output: Output, question: str) -> str:
     """One line of answer; the empty string when input has ended."""
-    output.stdout.write(question)
+    end = question[len(question.rstrip()) :]  # the blank before the answer
+    output.stdout.write(output.fit(question.rstrip(), output.stdout) + end)
     output.stdout.flush()
     line = sys.stdin.readline()
     if not line.endswith("\n"):

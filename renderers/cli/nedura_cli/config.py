@@ -59,6 +59,8 @@ def show(args: argparse.Namespace, output: Output) -> int:
     output.record({"kind": "config", "path": str(config.path), "values": values})
     for name, value in _flat(values) if values else ():
         output.line(f"{clean(name, 200)} = {_shown(value)}")
+    if not values:
+        output.line(f"Nothing is set in {config.path}; every key has its default.")
     return 0
 
 

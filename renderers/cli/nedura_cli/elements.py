@@ -31,7 +31,7 @@ class StatusFacts:
         account: signed-in account, empty for none.
         model: model that answers, empty for none.
         gateway: version of the running gateway, empty for none.
-        owed: a restart or a step of an update is owed.
+        owed: what of an update is owed, in its words; empty for nothing.
         busy: something runs: its words.
     """
 
@@ -39,7 +39,7 @@ class StatusFacts:
     account: str = ""
     model: str = ""
     gateway: str = ""
-    owed: bool = False
+    owed: str = ""
     busy: str = ""
 
 
@@ -59,8 +59,12 @@ def banner(look: Look, facts: StatusFacts, width: int) -> RenderableType:
         for key in ("banner_logo", "banner_hero")
         if look.skin.art[key]
     ]
+    if look.terminal.plain:
+        lines = [title]
     lines += [_fact(look, name, value) for name, value in _rows(facts)]
     lines += ["", look.text(words.welcome, "banner_text")]
+    if look.terminal.plain:
+        return Group(*lines)
     return Panel(
         Group(*lines),
         title=title,
@@ -88,8 +92,11 @@ def _fact(look: Look, name: str, value: str) -> Text:
 def answer_box(look: Look, text: str, width: int) -> RenderableType:
     """A whole answer in its box."""
     label = look.fit(look.skin.branding.response_label.strip())
+    answer = Text(look.fit(clean_block(text, 100_000)), style=look.style("banner_text"))
+    if look.terminal.plain:
+        return Group(look.text(label, "banner_title"), answer)
     return Panel(
-        Text(look.fit(clean_block(text, 100_000)), style=look.style("banner_text")),
+        answer,
         title=Text(label, style=look.style("banner_title", bold=True)),
         title_align="left",
         border_style=look.style("response_border"),
@@ -122,7 +129,7 @@ def status_parts(look: Look, facts: StatusFacts, width: int) -> list[tuple[str, 
         ("status_bar_good" if facts.gateway else "status_bar_dim", f"gateway {facts.gateway or 'off'}"),
     ]
     if facts.owed:
-        parts.append(("status_bar_warn", "restart owed"))
+        parts.append(("status_bar_warn", facts.owed))
     if facts.busy:
         parts.append(("status_bar_warn", facts.busy))
     shown = [(key, look.fit(clean(text, 60))) for key, text in parts]

@@ -16,7 +16,9 @@ from nedura.signin import Code, SignInState
 from nedura_cli.above import drawn, print_above
 from nedura_cli.look import Look
 from nedura_cli.shell.login import LoginPanel
-from nedura_cli.shell.styles import depth_of, style_of
+from nedura_cli.shell.styles import depth_of, panel_fragments, style_of
+from nedura_cli.tables import wrapped
+from nedura_cli.terminal import harmless
 
 __all__ = ["LoginScreen"]
 
@@ -69,13 +71,12 @@ class LoginScreen:
 
     def _lines(self) -> StyleAndTextTuples:
         size = self.app.output.get_size()
-        head, *rest = self.panel.lines(size.columns, size.rows - 2)
-        fit = self._look.fit
-        shown: StyleAndTextTuples = [("class:panel.head", fit(head))]
-        return [*shown, *(("class:panel.hint", f"\n{fit(line)}") for line in rest)]
+        return panel_fragments(self.panel, self._look, size.columns, size.rows - 2)
 
     def _say(self, text: str) -> None:
-        print_above(self.app, drawn(self.app, self._look, self._look.text(text), wrap=False))
+        width = self.app.output.get_size().columns
+        for part in wrapped(harmless(text), width):
+            print_above(self.app, drawn(self.app, self._look, self._look.text(part), wrap=False))
 
     def _escape(self, sequence: str) -> None:
         self.app.output.write_raw(sequence)

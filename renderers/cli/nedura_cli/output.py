@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 import attrs
 
 from nedura.wire import Event, to_json_line
+from nedura_cli.tables import cells, stacked, table, wrapped
 from nedura_cli.terminal import Terminal, harmless, to_ascii
 
 __all__ = ["Output", "safe_json", "safe_lines"]
@@ -56,24 +57,39 @@ class Output:
             not self.as_json and not self.plain and self.stdout.isatty() and os.environ.get("TERM") != "dumb"
         )
 
-    def _fit(self, text: str, stream: TextIO) -> str:
-        """Harmless lines in the characters that a terminal has; a file or pipe keeps them all."""
+    def width(self, stream: TextIO) -> int:
+        """Columns of the terminal that a stream leads to; 0 for a file or pipe, and where lines must stay as they are (`--plain`)."""
+        if self.plain or not stream.isatty():
+            return 0
+        try:
+            return os.get_terminal_size(stream.fileno()).columns
+        except OSError:
+            return 0
+
+    def fit(self, text: str, stream: TextIO) -> str:
+        """Harmless lines in the characters that a terminal has, broken between words; a file or pipe keeps them all."""
         safe = safe_lines(text)
-        return (
-            safe
-            if safe.isascii() or not stream.isatty() or Terminal.detect(stream).unicode
-            else to_ascii(safe)
-        )
+        if not safe.isascii() and stream.isatty() and not Terminal.detect(stream).unicode:
+            safe = to_ascii(safe)
+        width = self.width(stream)
+        return "\n".join(part for line in safe.split("\n") for part in wrapped(line, width))
+
+    def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """A table of the result for people; each row as lines of its own where the terminal is too narrow."""
+        lines, width = [*table(head, rows)], self.width(self.stdout)
+        fits = not width or all(cells(line) <= width for line in lines)
+        for line in lines if fits else stacked(head, rows):
+            self.line(line)
 
     def line(self, text: str = "") -> None:
         """A line of the result for people; nothing under `--json`."""
         if not self.as_json:
-            self.stdout.write(self._fit(text, self.stdout) + "\n")
+            self.stdout.write(self.fit(text, self.stdout) + "\n")
             self.stdout.flush()
 
     def remark(self, text: str) -> None:
         """A line beside the result, on stderr."""
-        self.stderr.write(self._fit(text, self.stderr) + "\n")
+        self.stderr.write(self.fit(text, self.stderr) + "\n")
         self.stderr.flush()
 
     def record(self, value: Mapping[str, Any]) -> None:

@@ -82,8 +82,7 @@ def list(args: argparse.Namespace, output: Output) -> int:  # noqa: A001 - the v
         )
         for record in records
     ]
-    for line in table(("", "profile", "", "home", "about"), rows):
-        output.line(line)
+    output.table(("", "profile", "", "home", "about"), rows)
     for stray in strays:
         output.remark(f"not a profile: {stray.name} ({stray.reason})")
     return 0
@@ -132,7 +131,7 @@ def use(args: argparse.Namespace, output: Output) -> int:
 
 def show(args: argparse.Namespace, output: Output) -> int:
     """Show one profile."""
-    profile = find_profile(_root(), args.name)
+    profile = find_profile(_root(), args.name or profile_name(process_home(), _root()))
     facts = facts_of(profile)
     wrappers = [wrapper.alias for wrapper in find_wrappers() if wrapper.profile == profile.name]
     record = {**_record(profile), **facts, "commands": wrappers}

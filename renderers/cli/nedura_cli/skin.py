@@ -19,7 +19,6 @@ from nedura.text import clean
 from nedura_cli.elements import StatusFacts, answer_box, banner, heading, status_parts
 from nedura_cli.look import Look, find_look
 from nedura_cli.output import Output
-from nedura_cli.tables import table
 
 __all__ = ["list", "new", "preview", "set", "show", "use"]
 
@@ -52,8 +51,7 @@ def list(args: argparse.Namespace, output: Output) -> int:  # noqa: A001 - the v
         )
         for entry in entries
     ]
-    for line in table(("", "skin", "source", "description"), rows):
-        output.line(line)
+    output.table(("", "skin", "source", "description"), rows)
     return 0
 
 
@@ -113,7 +111,7 @@ def _record(skin: Skin) -> dict[str, Any]:
 def preview(look: Look, width: int) -> RenderableType:
     """Every element as the surfaces draw it."""
     facts = StatusFacts(
-        profile="default", account="alice@example.com", model="hermes-4", gateway="1.2.3", owed=True
+        profile="default", account="alice@example.com", model="hermes-4", gateway="1.2.3", owed="restart owed"
     )
     return Group(
         banner(look, facts, width),
@@ -143,7 +141,7 @@ def preview(look: Look, width: int) -> RenderableType:
         _bar(look, facts, width),
         "",
         heading(look, "Colours"),
-        *_swatches(look),
+        *_swatches(look, width),
     )
 
 
@@ -169,12 +167,17 @@ def _bar(look: Look, facts: StatusFacts, width: int) -> Text:
     return Text(look.fit("│"), style=look.style("status_bar_dim", on="status_bar_bg")).join(parts)
 
 
-def _swatches(look: Look) -> Sequence[Text]:
-    block = look.fit("██") if look.terminal.unicode else "##"
+def _swatches(look: Look, width: int) -> Sequence[Text]:
+    block = "" if look.terminal.plain else "██ " if look.terminal.unicode else "## "
+    column = max(len(key) for key in COLOR_KEYS) + 1
+    column = min(column, max(8, width - len(block) - len("#rrggbb") - 1))
+    below = "\n" + " " * (len(block) + column)  # a name that leaves no room has its colour on the next line
     return [
         Text.assemble(
-            Text(f"{block} ", style=look.style(key)),
-            look.text(f"{key:<32}{look.skin.color(key, light=look.terminal.light)}", "banner_dim"),
+            Text(block, style=look.style(key)),
+            look.text(f"{key:<{column}}", "banner_dim"),
+            below if len(key) >= column else "",
+            look.text(look.skin.color(key, light=look.terminal.light), "banner_dim"),
         )
         for key in COLOR_KEYS
     ]

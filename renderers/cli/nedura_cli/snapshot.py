@@ -32,7 +32,6 @@ from nedura.update import (
 )
 from nedura.wire import Event
 from nedura_cli.output import Output
-from nedura_cli.tables import table
 
 __all__ = ["backup", "bring", "create", "list", "restore", "verify"]
 
@@ -59,8 +58,8 @@ def list(args: argparse.Namespace, output: Output) -> int:  # noqa: A001 - the v
     ]
     if not rows:
         output.line("There are no snapshots of this profile yet.")
-    for line in table(("id", "taken", "files", "size", "missing"), rows) if rows else ():
-        output.line(line)
+    if rows:
+        output.table(("id", "taken", "files", "size", "missing"), rows)
     for name, reason in unreadable.items():
         output.remark(f"not usable: {name} ({reason})")
     return 0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 
 from nedura.text import clean
 
-__all__ = ["cells", "table"]
+__all__ = ["cells", "stacked", "table", "wrapped"]
 
 GAP = "  "
 
@@ -27,3 +28,38 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     for line in lines:
         padded = [cell + " " * (width - cells(cell)) for cell, width in zip(line, widths, strict=True)]
         yield GAP.join(padded).rstrip()
+
+
+def stacked(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The rows of a table below each other for a narrow terminal: the first named cell, then the others with their names."""
+    first = next((column for column, name in enumerate(head) if name), 0)
+    for row in rows:
+        line = [clean(cell, 300) for cell in row]
+        yield GAP.join(
+            cell for column, cell in enumerate(line) if cell and (column == first or not head[column])
+        )
+        for name, cell in list(zip(head, line, strict=True))[first + 1 :]:
+            if name and cell:
+                yield f"    {name}: {cell}"
+
+
+def wrapped(line: str, width: int) -> Iterator[str]:
+    """A line in parts no wider than a terminal, broken at blanks only: a link or a path stays whole.
+
+    Args:
+        line: one line.
+        width: columns; 0 leaves it as it is.
+    """
+    if not width or cells(line) <= width:
+        yield line
+        return
+    start = line[: len(line) - len(line.lstrip())]
+    more = f"{start}  " if start else ""
+    part = ""
+    for word in re.findall(r"\s*\S+", line):
+        if part and cells(part + word) > width:
+            yield part
+            part = more + word.lstrip()
+        else:
+            part += word
+    yield part

@@ -45,12 +45,14 @@ class Terminal:
         light: the background is light.
         unicode: characters beyond ASCII can be shown.
         redraws: a person looks, and the cursor may be moved.
+        plain: lines alone were asked for: no boxes, no blocks of colour.
     """
 
     depth: Depth = 0
     light: bool = False
     unicode: bool = True
     redraws: bool = False
+    plain: bool = False
 
     @classmethod
     def detect(
@@ -72,10 +74,11 @@ class Terminal:
         environ = os.environ if environ is None else environ
         person = stream.isatty() and environ.get("TERM", "") not in ("dumb", "")
         return cls(
-            depth=_depth(environ) if person else 0,
+            depth=_depth(environ) if person and not plain else 0,
             light=background == "light" or (background != "dark" and _light(environ)),
             unicode=_unicode(environ, getattr(stream, "encoding", "") or ""),
             redraws=person and not plain,
+            plain=plain,
         )
 
 

@@ -109,7 +109,7 @@ async def test_a_hostile_code_in_the_panel(look: Look) -> None:
     await panel.run()
     for key in ("enter", "r"):
         panel.key(key)
-        assert all(look.text(line).plain.isprintable() for line in panel.lines(80, 24))
+        assert all(look.text(line).plain.isprintable() for _, line in panel.lines(80, 24))
     assert all(line.isprintable() for line in said)
 
 

@@ -207,6 +207,30 @@ def test_a_small_terminal_says_that_the_qr_code_does_not_fit(home: Path, portal:
         screen.until("does not fit")
 
 
+def test_an_ascii_terminal_gets_no_qr_code_of_question_marks(home: Path, portal: PortalControl) -> None:
+    with open_screen(home=home, rows=40, environ={**env(portal), "LC_ALL": "C"}) as screen:
+        ready(screen)
+        screen.send("/login\r")
+        screen.until("Signing in: code")
+        screen.send("r")
+        screen.until("it needs Unicode")
+        assert "???" not in screen.text
+
+
+def test_an_error_is_not_drawn_as_an_answer_and_words_stay_whole(home: Path) -> None:
+    with open_screen(home=home, rows=30, columns=40) as screen:
+        ready(screen)
+        screen.send("hello\r")
+        screen.until("Nobody is signed in.")
+        screen.send("/skin nope\r")
+        screen.until("There is no skin 'nope'. See: /skin")
+        screen.send("/help\r")
+        screen.until("Ctrl-C stops an answer")
+        assert "⚕" not in screen.text
+        assert "skin default" not in screen.text
+        assert "\n    skin\n" in screen.text or "a skin\n" in screen.text
+
+
 def test_messages_are_answered_stopped_and_remembered(home: Path, portal: PortalControl) -> None:
     with open_screen(home=home, rows=40, environ=env(portal)) as screen:
         ready(screen)
@@ -215,9 +239,13 @@ def test_messages_are_answered_stopped_and_remembered(home: Path, portal: Portal
         screen.send("hello there\r")
         screen.until("You said: hello there")
         screen.until("⚕ Nedura")
+        screen.until(lambda screen: screen.text.count("╰") == 2)
         screen.send("w " * 600 + "\r")
         screen.until("Ctrl-C stops")
         screen.send("more")
+        screen.until("❯ more")
+        screen.send("\r")
+        screen.until("An answer is on its way")
         screen.until("❯ more")
         screen.send("\x15\x03")
         screen.until("Stopped.")

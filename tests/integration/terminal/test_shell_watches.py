@@ -7,19 +7,29 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from nedura.config import edit_config, set_value
 from nedura.errors import ConfigError, RefusedError
-from nedura.installs import checkout_of, install_id_for, running_code
+from nedura.installs import InstallPaths, checkout_of, install_id_for, running_code
 from nedura.profiles import create_profile
 from nedura.signin import ModelChoice
 from nedura.skin_files import new_skin, save_choice
 from nedura.testing.portal import PortalControl, portal_process
+from nedura.update import ReceiptStore
+from nedura.update.ledger.obligations import RestartObligation, TailObligation
+from nedura_cli.look import find_look
+from nedura_cli.newer import newer_version
+from nedura_cli.output import Output
+from nedura_cli.owed import owed_now
 from nedura_cli.shell.models import KEPT, RETRY, ModelNames
+from nedura_cli.shell.plain import PlainShell
+from nedura_cli.shell.session import Session
 from nedura_cli.shell.skin_watch import SkinWatch
+from nedura_cli.shell.slash import parse
 from tests.kits.terminal import Screen, open_screen
 
 ASKED = b"\x1b]11;?\x1b\\"
@@ -238,6 +248,62 @@ async def test_a_list_is_asked_for_once_and_a_failure_is_left_alone_for_a_while(
     assert names.known(home) == ()
 
 
+# --- an update beside the prompt
+
+LAUNCHER = """\
+#!/bin/sh
+sleep 3
+echo '{"kind": "notice", "text": "moved", "warning": false, "copy": "", "copy_terminal": "  moved"}'
+exit 1
+"""
+
+
+def test_an_update_is_told_at_once_and_never_silent(home: Path) -> None:
+    (home / "bin").mkdir()
+    (home / "bin" / "nedura").write_text(LAUNCHER)
+    (home / "bin" / "nedura").chmod(0o755)
+    with open_screen(home=home) as screen:
+        ready(screen)
+        asked, first = time.monotonic(), len(screen.moments)
+        screen.send("/update\r")
+        screen.until("Starting the update", 1)
+        screen.until("updating, 2 s", 5)
+        screen.send("/update\r")
+        screen.until("An update is running already")
+        screen.until("  moved")
+        screen.until("The update ended with exit code 1.")
+        spoke = [asked, *screen.moments[first:]]
+        assert max(later - earlier for earlier, later in pairwise(spoke)) < 2
+        screen.until(lambda screen: "updating" not in "\n".join(screen.lines[-8:]))
+
+
+def test_the_status_bar_says_what_is_owed(home: Path, tmp_path: Path) -> None:
+    checkout = checkout_of(Path(__file__))
+    assert checkout is not None
+    environ = {"NEDURA_HOME": str(home), "NEDURA_GATEWAY_LOCK_DIR": str(tmp_path / "locks")}
+    assert owed_now(home, environ) == ""
+    tail = TailObligation(InstallPaths(home, install_id_for(checkout)).folder)
+    tail.arm()
+    assert owed_now(home, environ) == "update unfinished"
+    debt = RestartObligation(tmp_path / "locks", checkout, home)
+    debt.host_path.parent.mkdir()
+    debt.host_path.write_text("unreadable means owed")
+    assert owed_now(home, environ) == "restart owed"
+    debt.host_path.unlink()
+    tail.clear()
+    receipt = {
+        "update_id": "a",
+        "pid": 7,
+        "started_at": "2026-11-30T12:00:00+00:00",
+        "outcome": "success",
+        "followups": [],
+    }
+    ReceiptStore(home).write(receipt)
+    assert owed_now(home, environ) == ""
+    ReceiptStore(home).write({**receipt, "followups": [{"step": "build", "reason": "no compiler"}]})
+    assert owed_now(home, environ) == "update unfinished"
+
+
 # --- a newer version
 
 
@@ -280,8 +346,6 @@ def test_a_newer_version_is_said_once_at_the_start(home: Path, plain: bool) -> N
 def test_nothing_is_said_about_other_code_or_against_the_config(
     home: Path, fields: dict[str, object], config: str, environ: dict[str, str]
 ) -> None:
-    from nedura_cli.newer import newer_version
-
     remember(home, **fields)
     (home / "config.yaml").write_text(config)
     asked = {**os.environ, "NEDURA_HOME": str(home)}
@@ -291,12 +355,6 @@ def test_nothing_is_said_about_other_code_or_against_the_config(
 
 
 def test_a_conversation_is_kept_when_the_profile_changes(home: Path) -> None:
-    from nedura_cli.look import find_look
-    from nedura_cli.output import Output
-    from nedura_cli.shell.plain import PlainShell
-    from nedura_cli.shell.session import Session
-    from nedura_cli.shell.slash import parse
-
     create_profile(home, "coder")
     session = Session(home, find_look(home=home))
     session.talk.answered("hello", "hi")

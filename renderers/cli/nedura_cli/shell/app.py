@@ -44,9 +44,10 @@ from nedura_cli.shell.history import LineHistory
 from nedura_cli.shell.keys import make_keys
 from nedura_cli.shell.login import LoginPanel, settled_model
 from nedura_cli.shell.session import Session, facts_for
-from nedura_cli.shell.slash import parse
-from nedura_cli.shell.styles import depth_of, style_of
+from nedura_cli.shell.slash import COMMANDS, parse
+from nedura_cli.shell.styles import depth_of, panel_fragments, style_of
 from nedura_cli.shell.talk import Turn
+from nedura_cli.tables import wrapped
 from nedura_cli.terminal import harmless
 
 __all__ = ["Shell"]
@@ -57,6 +58,36 @@ REFRESH: Final = 5
 """Ticks between two looks at account, model and gateway."""
 
 States = AsyncGenerator[SignInState, None]
+
+
+class _Box:
+    """The edges around one answer: the upper one comes with its first text, so that there is none around an error."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._edges = answer_edges(shell.session.look, shell._size()[0])
+        self._open = False
+
+    def _begin(self) -> None:
+        if not self._open:
+            self._open = True
+            self._shell.say(self._edges[0], "response_border")
+
+    def line(self, text: str) -> None:
+        """A finished line of the answer."""
+        self._begin()
+        self._shell._say_answer(text)
+
+    def changed(self) -> None:
+        """The unfinished line has grown."""
+        if self._shell.turn is not None and self._shell.turn.tail:
+            self._begin()
+        self._shell.redraw()
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        if self._open:
+            self._shell.say(self._edges[1], "response_border")
 
 
 class Shell:
@@ -127,7 +158,7 @@ class Shell:
                     ConditionalContainer(tail, Condition(lambda: self.turn is not None)),
                     Window(char="-" if rule == "?" else rule, height=1, style="class:rule"),
                     field,
-                    CompletionsMenu(max_height=6),
+                    CompletionsMenu(max_height=len(COMMANDS)),
                     Window(FormattedTextControl(self._status), height=1, style="class:status"),
                 ]
             ),
@@ -146,11 +177,7 @@ class Shell:
         if self.panel is None:
             return []
         columns, rows = self._size()
-        head, *rest = self.panel.lines(columns, rows - 4)
-        fit = self.session.look.fit
-        shown: StyleAndTextTuples = [("class:panel.head", fit(head))]
-        shown += [("class:panel.hint", "\n" + fit(line)) for line in rest]
-        return shown
+        return panel_fragments(self.panel, self.session.look, columns, rows - 4)
 
     def _tail(self) -> StyleAndTextTuples:
         if self.turn is None:
@@ -165,7 +192,8 @@ class Shell:
     def _status(self) -> StyleAndTextTuples:
         look = self.session.look
         shown: StyleAndTextTuples = []
-        for key, text in status_parts(look, self._facts, self._size()[0]):
+        facts = attrs.evolve(self._facts, busy=self.session.busy)
+        for key, text in status_parts(look, facts, self._size()[0]):
             shown += [("class:status_bar_dim", look.fit("│"))] if shown else []
             shown.append((f"class:{key}", f" {text} "))
         return shown
@@ -173,8 +201,13 @@ class Shell:
     # --- what a session needs (Face)
 
     def say(self, text: str, key: str = "banner_text") -> None:
-        """Print a line above the prompt; long ones are left to the terminal, so that a link stays whole."""
-        self.show(self.session.look.text(text, key), wrap=False)
+        """Print a line above the prompt, broken at blanks only, so that a link stays whole."""
+        parts = [part for line in text.split("\n") for part in wrapped(harmless(line), self._size()[0])]
+        self.show(Text("\n").join(self.session.look.text(part, key) for part in parts), wrap=False)
+
+    def _say_answer(self, text: str) -> None:
+        """A line of an answer as it came: long ones are left to the terminal, so that they can be copied."""
+        self.show(self.session.look.text(text, "banner_text"), wrap=False)
 
     def show(self, what: RenderableType, *, wrap: bool = True) -> None:
         """Print something above the prompt."""
@@ -216,22 +249,24 @@ class Shell:
         if self.turn is not None:
             self.say("An answer is on its way; Ctrl-C stops it.", "ui_warn")
             return
-        look, session = self.session.look, self.session
-        self.turn = turn = Turn(look, self.say, lambda line: self.say(line, "banner_dim"), self.redraw)
+        session, box = self.session, _Box(self)
+        self.turn = turn = Turn(
+            session.look, box.line, lambda line: self.say(line, "banner_dim"), box.changed
+        )
         self._answering = asyncio.current_task()
-        top, bottom = answer_edges(look, self._size()[0])
-        self.say(top, "response_border")
         try:
             whole = await turn.run(
                 session.stream, session.home, session.talk.asked(text), **session.route_options()
             )
             session.talk.answered(text, whole)
-            self.say(bottom, "response_border")
+            box.close()
         except asyncio.CancelledError:
             turn.cut()
+            box.close()
             self.say("Stopped.", "ui_warn")
         except NeduraError as error:
             turn.cut()
+            box.close()
             self.say(error.diagnostics(), "ui_error")
         finally:
             self.turn, self._answering = None, None
@@ -250,6 +285,9 @@ class Shell:
         if not text.strip():
             if self.panel is not None:
                 self.panel.key("enter")
+            return
+        if self.turn is not None and parse(text).is_message:  # it stays typed
+            self.say("An answer is on its way; Ctrl-C stops it.", "ui_warn")
             return
         self.buffer.append_to_history()
         self.buffer.reset()

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Final
+from typing import Final, Literal
 
 from nedura.signin import Code, Completed, SignInState, open_page, why_not
 from nedura_cli.shell.clipboard import copy
@@ -18,6 +18,7 @@ __all__ = ["LoginPanel", "qr_lines", "settled_model"]
 HINTS: Final = ("Enter opens a browser", "c copies the link", "r shows a QR code", "Esc cancels")
 
 States = AsyncGenerator[SignInState, None]
+Part = Literal["head", "qr", "hint"]
 
 
 def qr_lines(link: str, width: int, height: int) -> list[str]:
@@ -119,15 +120,24 @@ class LoginPanel:
         for line in self._announce(self._code):
             self._say(line)
 
-    def lines(self, width: int, height: int) -> list[str]:
-        """The panel as it is now."""
+    def lines(self, width: int, height: int, *, unicode: bool = True) -> list[tuple[Part, str]]:
+        """The panel as it is now: what each line is, and the line.
+
+        Args:
+            width: columns for it.
+            height: rows for it.
+            unicode: the terminal has block characters.
+        """
         if self._code is None:
-            return ["Signing in: asking for a code ..."]
+            return [("head", "Signing in: asking for a code ...")]
         left = max(0, round(self._deadline - self._now()))
         head = f"Signing in: code {self._code.code}, {left // 60}:{left % 60:02d} left"
-        drawn = qr_lines(self._code.link, width, height - 3) if self._qr else []
-        note = self._note or ("The QR code does not fit this terminal." if self._qr and not drawn else "")
-        return [head, *drawn, *([note] if note else []), *_hints(width)]
+        drawn = qr_lines(self._code.link, width, height - 3) if self._qr and unicode else []
+        note = self._note
+        if self._qr and not drawn:
+            note = note or f"The QR code does not fit this terminal{'' if unicode else ': it needs Unicode'}."
+        hints = [*([note] if note else []), *_hints(width)]
+        return [("head", head), *(("qr", line) for line in drawn), *(("hint", line) for line in hints)]
 
     def key(self, name: str) -> None:
         """A key while nothing is typed: `enter`, `c`, `r` or `escape`."""

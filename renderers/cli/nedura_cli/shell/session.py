@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import attrs
 from rich.console import RenderableType
 
 from nedura.config import edit_config, read_config, set_value
-from nedura.errors import NeduraError
+from nedura.errors import ConfigError, NeduraError, UsageError
 from nedura.homes import profile_name, root_home
 from nedura.inference import stream_reply
 from nedura.profile_env import profile_environment
@@ -21,12 +22,13 @@ from nedura.profile_flag import sticky_profile
 from nedura.profiles import find_profile, list_profiles
 from nedura.signin import SignInState, auth_status, log_out, run_sign_in
 from nedura.skin_files import save_choice
-from nedura.skins import active_name, list_skins, load_active, load_skin
+from nedura.skins import active_name, find_skin, list_skins, load_active
 from nedura.text import clean
 from nedura.update import ReceiptStore, known_kinds
 from nedura.wire import Event, from_wire
 from nedura_cli.elements import StatusFacts
 from nedura_cli.look import Look
+from nedura_cli.owed import owed_now
 from nedura_cli.profile_facts import account_of, gateway_of, model_of
 from nedura_cli.shell.models import ModelNames
 from nedura_cli.shell.saved import fresh_name, save
@@ -78,6 +80,7 @@ class Session:
         name: what the conversation is kept under.
         stream: where messages go.
         updating: the running update's process.
+        update_began: when it was asked for (monotonic seconds); 0 when none runs.
         names: model ids for completion.
         watch: looks whether the skin has changed.
         moved: told the home when the session goes to another profile; may take a second.
@@ -91,6 +94,7 @@ class Session:
     name: str = ""
     stream: Stream = stream_reply
     updating: asyncio.subprocess.Process | None = None
+    update_began: float = 0.0
     names: ModelNames = attrs.field(factory=ModelNames)
     moved: Callable[[Path], None] = lambda home: None
     watch: SkinWatch = attrs.field(init=False)
@@ -108,6 +112,11 @@ class Session:
     def profile(self) -> str:
         """Name of the profile."""
         return profile_name(self.home, self.root)
+
+    @property
+    def busy(self) -> str:
+        """What runs beside the prompt, with its time: the sign that it lives between two of its lines."""
+        return f"updating, {time.monotonic() - self.update_began:.0f} s" if self.update_began else ""
 
     def route_options(self) -> dict[str, str]:
         """What this session asks of the model route beside the messages."""
@@ -202,11 +211,13 @@ async def _status(session: Session, line: Line, face: Face) -> None:
 
 async def _update(session: Session, line: Line, face: Face) -> None:
     """The update runs as a process of its own: leaving the shell does not end it, and typing goes on beside it."""
-    if session.updating is not None:
+    if session.update_began:
         face.say("An update is running already; its lines appear here.", "ui_warn")
         return
-    session.updating = await _start_update(session)
+    session.update_began = time.monotonic()
+    face.say("Starting the update ...", "banner_dim")
     try:
+        session.updating = await _start_update(session)
         async for event in _events(session.updating):
             for text in event.copy_terminal.split("\n"):
                 if text.strip():
@@ -215,7 +226,7 @@ async def _update(session: Session, line: Line, face: Face) -> None:
         if code:
             face.say(f"The update ended with exit code {code}.", "ui_error")
     finally:
-        session.updating = None
+        session.updating, session.update_began = None, 0.0
 
 
 async def _start_update(session: Session) -> asyncio.subprocess.Process:
@@ -266,11 +277,13 @@ async def _skin(session: Session, line: Line, face: Face) -> None:
             face.say(f"{mark} {entry.name:<12}{entry.description}{where}")
         return
     name = line.words[0]
-    skin = load_skin(session.home, name)
+    try:
+        skin = find_skin(session.home, name)  # at once: the next line that was typed comes after it
+    except ConfigError as error:
+        reason = error.message.rstrip(".")
+        raise UsageError(f"{reason[:1].upper()}{reason[1:]}.", advice="See: /skin") from error
     for warning in skin.warnings:
         face.say(f"{warning}.", "ui_warn")
-    if skin.name != name:
-        return
     if "--save" in line.options:
         save_choice(session.home, name)
     session.watch = SkinWatch(session.home, name, chosen="--save" not in line.options)
@@ -326,14 +339,6 @@ def facts_for(session: Session) -> StatusFacts:
         account=account_of(profile),
         model=session.model or model_of(profile),
         gateway=str(gateway_of(profile)["gateway_version"] or ""),
-        owed=_owed(session.root),
-        busy="updating" if session.updating is not None else "",
+        owed=owed_now(session.root),
+        busy=session.busy,
     )
-
-
-def _owed(root: Path) -> bool:
-    try:
-        receipt: Mapping[str, Any] = ReceiptStore(root).newest() or {}
-    except NeduraError:
-        return False
-    return bool(receipt.get("followups"))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.styles import Style
 
 from nedura_cli.look import Look
+from nedura_cli.shell.login import LoginPanel
 
-__all__ = ["depth_of", "style_of"]
+__all__ = ["depth_of", "panel_fragments", "style_of"]
 
 _DEPTHS: Final = {
     0: ColorDepth.DEPTH_1_BIT,
@@ -61,5 +63,15 @@ def style_of(look: Look) -> Style:
         "completion-menu.meta.completion": f"bg:{look.color('completion_menu_meta_bg')} {text}",
         "completion-menu.meta.completion.current": f"bg:{look.color('completion_menu_meta_current_bg')} {text}",
         "selected": f"bg:{look.color('selection_bg')}",
+        "panel.qr": "bg:#000000 #ffffff",  # dark on light whatever the terminal: that is what cameras look for
     }
     return Style.from_dict(rules)
+
+
+def panel_fragments(panel: LoginPanel, look: Look, width: int, height: int) -> StyleAndTextTuples:
+    """A sign-in's panel as prompt_toolkit draws it."""
+    shown: StyleAndTextTuples = []
+    for part, line in panel.lines(width, height, unicode=look.terminal.unicode):
+        shown += [("", "\n")] if shown else []
+        shown.append((f"class:panel.{part}", look.fit(line)))
+    return shown
