@@ -43,8 +43,13 @@ def _write(target: str, data: bytes) -> None:
         os.mkdir(os.path.dirname(target))
     except FileExistsError:
         _remove(target)
-    with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), "wb") as file:
-        file.write(data)
+    handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(handle, view) :]
+    finally:
+        os.close(handle)
 
 
 def _remove(target: str) -> None:
