@@ -10,7 +10,9 @@ from typing import Final
 
 import attrs
 
+from nedura.fleet.incarnation import SystemIncarnations
 from nedura.fleet.model import Runtime
+from nedura.fleet.processes import system_processes
 from nedura.fleet.supervisors.base import RestartError, Say
 from nedura.fleet.supervisors.launchctl import (
     ALREADY_LOADED,
@@ -35,12 +37,13 @@ class LaunchdPace:
     Attributes:
         respawn: for KeepAlive to bring a successor by itself after a drain.
         fresh_pid: for a successor after a kickstart.
-        bootstrap: how long a refused bootstrap is tried again, while the old job is still going.
+        bootstrap: how long a refused bootstrap is tried again, while the old job is still going: 60 s of exit timeout and up to 5
+            in which the label stays taken.
     """
 
     respawn: float = 10.0
     fresh_pid: float = 15.0
-    bootstrap: float = 60.0
+    bootstrap: float = 75.0
 
 
 @attrs.frozen
@@ -65,7 +68,10 @@ class LaunchdSupervisor:
         uid: int | None = None,
         pace: LaunchdPace | None = None,
     ) -> None:
+        self._environ = os.environ if environ is None else environ
         self._launchctl = Launchctl(environ)
+        self._table = system_processes()
+        self._processes = SystemIncarnations()
         self._uid = os.getuid() if uid is None else uid
         self._pace = pace or LaunchdPace()
         self._armed: dict[str, _Armed] = {}
@@ -145,20 +151,36 @@ class LaunchdSupervisor:
             await asyncio.sleep(_STEP * 5)
 
     async def bootout(self, domain: str, label: str, limit: float) -> None:
-        """Unload a label and wait until it is really gone: bootout returns when it is accepted, not when it is done.
+        """Unload a label and wait for the end of its process: bootout returns when it is accepted, and `print` forgets the label then.
 
         Raises:
-            RestartError: it is still loaded after `limit` seconds.
+            RestartError: it is still loaded or still runs after its exit timeout and `limit` seconds, or it would take us along.
         """
-        ran = await self._launchctl.call("bootout", f"{domain}/{label}", timeout=max(limit, 15.0))
-        if ran.status in NOT_LOADED:
-            return
+        if (
+            self._environ.get("XPC_SERVICE_NAME") == label
+        ):  # a booted-out job takes every process of its coalition along (#69098)
+            raise RestartError(
+                f"This command runs inside {clean(label)} and would end with it; run it in a terminal.",
+                check="stop",
+                final=True,
+            )
+        before = await self._launchctl.job(domain, label) or Job()
+        stat = self._table.stat(before.pid) if before.running else None
         loop = asyncio.get_running_loop()
-        end = loop.time() + limit
+        ran = await self._launchctl.call("bootout", f"{domain}/{label}", timeout=max(limit, 15.0))
+        if ran.status in NOT_LOADED and stat is None:
+            return
+        end = loop.time() + before.exit_timeout + limit
         while await self._launchctl.job(domain, label) is not None:
             if loop.time() >= end:
                 raise RestartError(f"{clean(label)} is still loaded.", check="stop", incomplete=True)
             await asyncio.sleep(_STEP)
+        if stat is not None and not await self._processes.gone(
+            before.pid, stat.start_time, end - loop.time()
+        ):
+            raise RestartError(
+                f"{clean(label)}: process {before.pid} still runs.", check="stop", incomplete=True
+            )
 
     async def _fresh(self, armed: _Armed, runtime: Runtime, limit: float) -> bool:
         """Whether the label gets a process that is not the old one."""

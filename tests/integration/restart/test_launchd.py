@@ -11,7 +11,7 @@ import attrs
 import psutil
 import pytest
 
-from nedura.errors import RefusedError
+from nedura.errors import FleetError, RefusedError
 from nedura.fleet.inventory import collect, look
 from nedura.fleet.model import Runtime
 from nedura.fleet.restart import RestartParts
@@ -20,6 +20,7 @@ from nedura.fleet.rolling import restart_rest
 from nedura.fleet.service.launchd import LaunchdManager
 from nedura.fleet.service.place import ServicePlace, account_named
 from nedura.fleet.service.verbs import Services
+from nedura.fleet.supervisors.launchctl import parse_list, parse_print
 from nedura.fleet.supervisors.launchd import LaunchdPace, LaunchdSupervisor
 from nedura.fleet.supervisors.listing import list_services
 from tests.integration.restart.daemon import identity
@@ -87,7 +88,7 @@ async def test_keepalive_answers_a_drain_and_nothing_is_kicked(tmp_path: Path) -
 
 async def test_a_throttled_label_is_kickstarted_without_k(tmp_path: Path) -> None:
     root = make_root(tmp_path)
-    async with fake_launchd(tmp_path / "bin", throttle=30.0) as (launchd, environ):
+    async with fake_launchd(tmp_path / "bin", minimum=30.0) as (launchd, environ):
         services = services_for(root, environ, tmp_path)
         await told(services.install())
         before = labelled(await member(root), services)
@@ -189,7 +190,9 @@ async def test_the_life_of_an_agent(tmp_path: Path) -> None:
         await member(root)
         assert [event.change for event in await told(services.uninstall())] == ["removed"]
         assert not plist.exists()
-        assert not launchd.jobs
+        async with asyncio.timeout(5):
+            while launchd.jobs:  # its process has ended; launchd itself tidies up a moment later
+                await asyncio.sleep(0.02)
 
 
 async def test_bootstrap_is_tried_again_while_the_old_job_goes(tmp_path: Path) -> None:
@@ -213,7 +216,7 @@ async def test_a_refused_configuration_is_not_started_again(tmp_path: Path) -> N
     """launchd would restart every failure: 78 reaches it as 0."""
     root = make_root(tmp_path)
     (root / "fault").write_text("config")
-    async with fake_launchd(tmp_path / "bin", throttle=0.05) as (launchd, environ):
+    async with fake_launchd(tmp_path / "bin", minimum=0.05) as (launchd, environ):
         services = services_for(root, environ, tmp_path)
         await told(services.install(start=False))
         (job,) = launchd.jobs.values()
@@ -243,3 +246,117 @@ async def test_a_foreign_agent_is_named_and_left_alone(tmp_path: Path) -> None:
             await told(services.start())
         assert (await member(other)).pid == before.pid
         assert launchd.jobs
+
+
+async def test_a_stop_waits_for_the_process_that_print_has_forgotten(tmp_path: Path) -> None:
+    """bootout is accepted at once and the label unknown at once; the process still drains its turn."""
+    root = make_root(tmp_path)
+    (root / "turn").write_text("0.8")
+    async with fake_launchd(tmp_path / "bin") as (launchd, environ):
+        services = services_for(root, environ, tmp_path)
+        await told(services.install())
+        before = await member(root)
+        launched = launchd.jobs[services.managers[0].name_for(root)]
+        stopped = asyncio.ensure_future(told(services.stop()))
+        async with asyncio.timeout(10):
+            while not launched.leaving:
+                await asyncio.sleep(0.01)
+        ran = await LaunchdSupervisor(environ=environ)._launchctl.call(
+            "print", f"{launchd.domain}/{launched.label}"
+        )
+        assert (ran.status, psutil.pid_exists(before.pid)) == (113, True)
+        await stopped
+        assert (
+            not psutil.pid_exists(before.pid) or psutil.Process(before.pid).status() == psutil.STATUS_ZOMBIE
+        )
+
+
+async def test_what_does_not_end_in_its_exit_timeout_is_killed_and_a_refresh_waits_for_it(
+    tmp_path: Path,
+) -> None:
+    root = make_root(tmp_path)
+    (root / "fault").write_text("wedge")
+    async with fake_launchd(tmp_path / "bin", linger=0.5, exit_timeout=0.7) as (launchd, environ):
+        services = services_for(root, environ, tmp_path)
+        await told(services.install())
+        label = services.managers[0].name_for(root)
+        async with asyncio.timeout(15):
+            while await look(root) is None:
+                await asyncio.sleep(0.05)
+        (root / "fault").write_text("")
+        assert (await told(services.install(force=True)))[0].change == "refreshed"
+        assert (await member(root)).state == "running"
+        refused = [call for call in launchd.log if call.startswith("bootstrap ")]
+        assert len(refused) >= 2, "exit 5 while the label was still taken"
+        assert launchd.jobs[label].runs == 1
+
+
+async def test_a_job_is_never_booted_out_from_inside_it(tmp_path: Path) -> None:
+    """bootout takes the whole coalition along, this command included, and nobody would load the label again (#69098)."""
+    root = make_root(tmp_path)
+    async with fake_launchd(tmp_path / "bin") as (launchd, environ):
+        services = services_for(root, environ, tmp_path)
+        await told(services.install())
+        before = await member(root)
+        label = services.managers[0].name_for(root)
+        inside = services_for(root, {**environ, "XPC_SERVICE_NAME": label}, tmp_path)
+        for stream in (inside.stop(), inside.uninstall(), inside.install(force=True)):
+            with pytest.raises(FleetError, match="runs inside"):
+                await told(stream)
+        assert (await member(root)).pid == before.pid
+        assert not [
+            call for call in launchd.log if call.startswith("bootout") and call is not launchd.log[0]
+        ][1:]
+
+
+async def test_a_booted_out_job_takes_its_children_along(tmp_path: Path) -> None:
+    """The imitation does what launchd does: a child in a session of its own ends, too."""
+    root = make_root(tmp_path)
+    (root / "command").write_text(f"setsid sleep 97 & echo $! > {root}/child")
+    async with fake_launchd(tmp_path / "bin") as (_, environ):
+        services = services_for(root, environ, tmp_path)
+        await told(services.install())
+        await member(root)
+        async with asyncio.timeout(5):
+            while not (root / "child").exists() or not (root / "child").read_text().strip():
+                await asyncio.sleep(0.02)
+        child = psutil.Process(int((root / "child").read_text()))
+        await told(services.stop())
+        async with asyncio.timeout(5):
+            while child.is_running() and child.status() != psutil.STATUS_ZOMBIE:
+                await asyncio.sleep(0.02)
+
+
+async def test_the_answers_are_those_that_were_recorded(tmp_path: Path) -> None:
+    """Exit codes and words of facts/platform.md, so that what passes here speaks about launchd and not about our stub."""
+    root = make_root(tmp_path)
+    async with fake_launchd(tmp_path / "bin") as (launchd, environ):
+        services = services_for(root, environ, tmp_path)
+        await told(services.install())
+        await member(root)
+        label = services.managers[0].name_for(root)
+        call = LaunchdSupervisor(environ=environ)._launchctl.call
+        asked = {
+            ("print", f"{launchd.domain}/gone"): (113, "Could not find service"),
+            ("print", "gui/4242424/x"): (112, "Could not find domain for user gui: 4242424"),
+            ("print", label): (64, "Unrecognized target specifier."),
+            ("bootout", f"{launchd.domain}/gone"): (3, "Boot-out failed: 3: No such process"),
+            ("kickstart", f"{launchd.domain}/gone"): (113, "Could not find service"),
+            ("bootstrap", launchd.domain, str(tmp_path / "LaunchAgents" / f"{label}.plist")): (
+                37,
+                "already in progress",
+            ),
+        }
+        for argv, (status, words) in asked.items():
+            ran = await call(*argv)
+            assert (ran.status, words in ran.err) == (status, True), (argv, ran)
+        assert parse_list((await call("list")).out)[label] == (launchd.jobs[label].pid, "0")
+        job = parse_print((await call("print", f"{launchd.domain}/{label}")).out)
+        assert (job.state, job.pid > 0, job.environment["NEDURA_HOME"]) == ("running", True, str(root))
+        assert "inherited" not in job.environment["NEDURA_HOME"]
+        assert (await call("kill", "SIGKILL", f"{launchd.domain}/{label}")).status == 0
+        async with asyncio.timeout(10):
+            while launchd.jobs[label].status != -9:
+                await asyncio.sleep(0.02)
+        job = parse_print((await call("print", f"{launchd.domain}/{label}")).out)
+        assert job.last_exit == "signal Killed: 9"
