@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.kits.leaks import pytest_sessionfinish, pytest_testnodedown
+
+__all__ = ["clean_environment", "pytest_sessionfinish", "pytest_testnodedown"]
+
 # A loaded machine is no finding: neither a slow example nor a slow generator fails a test.
 settings.register_profile(
     "nedura",
@@ -20,7 +24,10 @@ settings.register_profile(
 settings.load_profile("nedura")
 
 # A suite started in the background of a script inherits an ignored SIGINT, and every child of a test would, too.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    and threading.current_thread() is threading.main_thread()
+):
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _DROP_PREFIXES = ("NEDURA_", "NOUS_", "HERMES_", "GIT_", "PIP_", "UV_", "SSH_", "XDG_", "PYTHON", "NOTIFY_")
