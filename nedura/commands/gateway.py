@@ -56,6 +56,7 @@ def _add_service_verbs(verbs: argparse._SubParsersAction[Any]) -> None:
 
     install = verb("install", "install (or refresh) the service of this home")
     install.add_argument("--run-as-user", metavar="USER", default="", help="whom a --system service runs as")
+    install.add_argument("--force", action="store_true", help="write it again although it is as it should be")
     install.add_argument(
         "--start-now", action=argparse.BooleanOptionalAction, default=True, help="start it at once (default)"
     )
@@ -65,6 +66,9 @@ def _add_service_verbs(verbs: argparse._SubParsersAction[Any]) -> None:
         default=True,
         help="start it by itself (default)",
     )
+    setup = verb("setup", "answer three questions, then install")
+    setup.add_argument("--run-as-user", metavar="USER", default="", help="whom a --system service runs as")
+    setup.set_defaults(handler="nedura_cli.gateway_setup:setup")
     verb("uninstall", "stop the service of this home and remove it")
     verb("start", "start the service", everyone=True)
     verb("stop", "stop the gateway: its service, or the process", everyone=True)
@@ -74,6 +78,7 @@ def _add_service_verbs(verbs: argparse._SubParsersAction[Any]) -> None:
     )
     status = verb("status", "the service and the gateway of this home")
     status.add_argument("--deep", action="store_true", help="look at the whole fleet")
+    status.add_argument("-l", "--full", action="store_true", help="with the newest lines of its log")
     listing = verb("list", "every service of this install and the version matrix", scope=False)
     listing.set_defaults(handler="nedura_cli.gateway:list_all")
     migrate = verb("migrate-legacy", "remove service names of old releases", scope=False)

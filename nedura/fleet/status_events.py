@@ -93,6 +93,7 @@ class GatewayStatus:
         last_exit: why the last one ended, as its state file says.
         deep: show everything.
         probes: what was asked and what was skipped.
+        log: newest lines of its log, when they were asked for.
     """
 
     kind: ClassVar[str] = "gateway_status"
@@ -106,6 +107,7 @@ class GatewayStatus:
     last_exit: str = ""
     deep: bool = False
     probes: tuple[Probe, ...] = ()
+    log: tuple[str, ...] = ()
 
     @property
     def copy(self) -> str:
@@ -124,6 +126,7 @@ class GatewayStatus:
             lines = [self.row.copy_terminal, *self._facts(self.runtime)]
         if self.deep:
             lines += self._deep()
+        lines += [f"  log         {line}" for line in self.log]
         return "\n".join(lines)
 
     def _facts(self, runtime: Runtime) -> list[str]:

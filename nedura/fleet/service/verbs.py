@@ -117,6 +117,7 @@ class Services:
         start: bool = True,
         enable: bool = True,
         run_as: str = "",
+        force: bool = False,
     ) -> Stream:
         """Write (or refresh) the definition of this home, and start it.
 
@@ -125,6 +126,7 @@ class Services:
             start: start it now.
             enable: let it start by itself.
             run_as: the user that was named for a system unit.
+            force: write it again although it is as it should be. What belongs to another home stays refused.
 
         Raises:
             RefusedError: a temporary home, another home's definition, a container, no launcher.
@@ -148,7 +150,7 @@ class Services:
         name = manager.name_for(self.home)
         state = await manager.state(name)
         check_definition(state, self.home, "install")
-        yield await self._refresh(manager, state, wanted, enable=enable)
+        yield await self._refresh(manager, state, wanted, enable=enable, force=force)
         for note in await self._linger(manager):
             yield note
         if start and not (await manager.state(name)).pid:
@@ -156,16 +158,22 @@ class Services:
             yield ServiceChanged(name=name, scope=manager.scope, change="started")
 
     async def _refresh(
-        self, manager: ServiceManager, state: ServiceState, wanted: Wanted, *, enable: bool
+        self,
+        manager: ServiceManager,
+        state: ServiceState,
+        wanted: Wanted,
+        *,
+        enable: bool,
+        force: bool = False,
     ) -> ServiceChanged:
         content = manager.render(wanted)
         keys = () if state.content is None else manager.drift(state.content, content)
-        if state.content is not None and not keys and state.enabled == enable:
+        if state.content is not None and not keys and state.enabled == enable and not force:
             return ServiceChanged(
                 name=state.name, scope=manager.scope, change="unchanged", path=str(state.path)
             )
         await manager.publish(
-            state.name, content if keys or state.content is None else state.content, enable=enable
+            state.name, content if keys or force or state.content is None else state.content, enable=enable
         )
         change: Literal["refreshed", "installed"] = "refreshed" if state.installed else "installed"
         return ServiceChanged(

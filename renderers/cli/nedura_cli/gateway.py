@@ -8,19 +8,25 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, Literal
 
-from nedura.fleet import MemberFailed, collect, left_alone, list_services, restart_rest
+import attrs
+
+from nedura.fleet import MemberFailed, ServiceRow, collect, left_alone, list_services, restart_rest
 from nedura.fleet import gateway_services as services_of
+from nedura.fleet.service.log_lines import newest_lines
 from nedura.homes import process_home, root_home
 from nedura.wire import Event
 from nedura_cli.fleet import expected_identity, gateways, own_gateway, survey
 from nedura_cli.output import Output
 
-__all__ = ["install", "list_all", "migrate_legacy", "restart", "start", "status", "stop", "uninstall"]
+__all__ = [
+    "install", "list_all", "migrate_legacy", "restart", "run_verb", "scope_of", "start", "status", "stop", "uninstall",
+]  # fmt: skip
 
 Scope = Literal["", "user", "system"]
 
 
-def _scope(args: argparse.Namespace) -> Scope:
+def scope_of(args: argparse.Namespace) -> Scope:
+    """The scope that a verb was told; empty for where the service is."""
     return "system" if args.system else ""
 
 
@@ -33,7 +39,7 @@ async def _show(stream: AsyncGenerator[Any, None], output: Output) -> list[Event
     return seen
 
 
-def _run(stream: AsyncGenerator[Any, None], output: Output) -> int:
+def run_verb(stream: AsyncGenerator[Any, None], output: Output) -> int:
     """Show a verb's events. A note instead of a change means that something is left to do: exit 1."""
     seen = asyncio.run(_show(stream, output))
     if not seen:
@@ -45,24 +51,28 @@ def install(args: argparse.Namespace, output: Output) -> int:
     """`nedura gateway install`."""
     services = services_of(process_home(), run_as=args.run_as_user)
     stream = services.install(
-        scope=_scope(args), start=args.start_now, enable=args.start_on_login, run_as=args.run_as_user
+        scope=scope_of(args),
+        start=args.start_now,
+        enable=args.start_on_login,
+        run_as=args.run_as_user,
+        force=args.force,
     )
-    return _run(stream, output)
+    return run_verb(stream, output)
 
 
 def uninstall(args: argparse.Namespace, output: Output) -> int:
     """`nedura gateway uninstall`."""
-    return _run(services_of(process_home()).uninstall(scope=_scope(args)), output)
+    return run_verb(services_of(process_home()).uninstall(scope=scope_of(args)), output)
 
 
 def start(args: argparse.Namespace, output: Output) -> int:
     """`nedura gateway start`."""
-    return _run(services_of(process_home()).start(scope=_scope(args), everyone=args.everyone), output)
+    return run_verb(services_of(process_home()).start(scope=scope_of(args), everyone=args.everyone), output)
 
 
 def stop(args: argparse.Namespace, output: Output) -> int:
     """`nedura gateway stop`."""
-    return _run(services_of(process_home()).stop(scope=_scope(args), everyone=args.everyone), output)
+    return run_verb(services_of(process_home()).stop(scope=scope_of(args), everyone=args.everyone), output)
 
 
 def restart(args: argparse.Namespace, output: Output) -> int:
@@ -92,8 +102,13 @@ async def _restart(args: argparse.Namespace, output: Output) -> int:
 
 def status(args: argparse.Namespace, output: Output) -> int:
     """`nedura gateway status`: exit 0 always; looking is not failing."""
-    asyncio.run(_show(services_of(process_home()).status(scope=_scope(args)), output))
-    output.event(own_gateway(deep=args.deep))
+    rows = asyncio.run(_show(services_of(process_home()).status(scope=scope_of(args)), output))
+    lines: tuple[str, ...] = ()
+    if args.full:
+        row = next((one for one in rows if isinstance(one, ServiceRow) and one.name), None)
+        unit, scope = (row.name, row.scope) if row is not None else ("", "")
+        lines = asyncio.run(newest_lines(process_home(), unit=unit, scope=scope))
+    output.event(attrs.evolve(own_gateway(deep=args.deep), log=lines))
     if args.deep:
         output.event(survey())
     return 0

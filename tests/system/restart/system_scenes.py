@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
+
+import pexpect
 
 from tests.integration.restart.manual import DAEMON, ROOT
 
@@ -35,14 +38,18 @@ def sh(*argv: str, check: bool = True, **environ: str) -> subprocess.CompletedPr
     return result
 
 
-def as_user(*argv: str, check: bool = True, **environ: str) -> subprocess.CompletedProcess[str]:
+def user_argv(*argv: str, **environ: str) -> list[str]:
     uid = Path(f"/home/{USER}").stat().st_uid
     variables = {
         "HOME": f"/home/{USER}", "USER": USER, "LOGNAME": USER, "XDG_RUNTIME_DIR": f"/run/user/{uid}",
         "PATH": "/usr/bin:/bin", "PYTHONPATH": f"{ROOT}:{ROOT}/renderers/cli:{ROOT}/renderers/gateway", **environ,
     }  # fmt: skip
     words = [f"{name}={value}" for name, value in variables.items()]
-    return sh("runuser", "-u", USER, "--", "env", "-i", *words, *argv, check=check)
+    return ["runuser", "-u", USER, "--", "env", "-i", *words, *argv]
+
+
+def as_user(*argv: str, check: bool = True, **environ: str) -> subprocess.CompletedProcess[str]:
+    return sh(*user_argv(*argv, **environ), check=check)
 
 
 def nedura(*argv: str, check: bool = True, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -119,6 +126,45 @@ def the_command_as_an_ordinary_user() -> None:
     assert "nedura gateway install" in missing.stderr
 
 
+def setup(*answers: str) -> str:
+    """`gateway setup` on a terminal; what it said."""
+    words = user_argv(sys.executable, "-m", "nedura_cli", "--plain", "gateway", "setup", TERM="xterm")
+    child = pexpect.spawn(words[0], words[1:], timeout=30, encoding="utf-8", dimensions=(40, 160))
+    told = ""
+    for answer in answers:
+        child.expect(re.escape("[Y/n] "))
+        told += str(child.before)
+        child.sendline(answer)
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0, told + str(child.before)
+    return told + str(child.before)
+
+
+@scene
+def setup_asks_and_installs() -> None:
+    """Nothing happens on a no; the answers are kept; written again it is on request only; the log is shown."""
+    assert "Nothing was changed" in setup("n")
+    assert events(nedura("gateway", "status", "--json"))[0]["state"] == "not installed"
+    told = setup("y", "n", "n")
+    assert "installed" in told
+    row = events(nedura("gateway", "status", "--json"))[0]
+    assert (row["state"], row["enabled"], row["pid"]) == ("inactive", False, 0)
+    told = setup("", "y", "y")
+    assert "Write the service again?" in told
+    row = events(nedura("gateway", "status", "--json"))[0]
+    assert (row["state"], row["enabled"]) == ("active", True)
+    unit = Path(row["path"])
+    before = unit.stat().st_ino
+    assert events(nedura("gateway", "install", "--json"))[0]["change"] == "unchanged"
+    assert unit.stat().st_ino == before
+    assert events(nedura("gateway", "install", "--force", "--json"))[0]["change"] == "refreshed"
+    assert unit.stat().st_ino != before
+    nobody = nedura("gateway", "setup", check=False)
+    assert nobody.returncode == 2
+    assert "nedura gateway install" in nobody.stderr
+
+
 @scene
 def root_on_the_home_of_a_user() -> None:
     """Every verb as root on another user's home: exit 2, nothing of it changes hands (threats.md 4)."""
@@ -156,7 +202,7 @@ def a_system_service_with_and_without_rights() -> None:
     assert second != first
     drop_in = Path(f"/etc/systemd/system/{UNIT}.d")
     drop_in.mkdir()
-    (drop_in / "fast.conf").write_text("[Service]\nRestartSec=1\n")
+    (drop_in / "fast.conf").write_text("[Service]\nRestartSec=1\nExecStartPre=/bin/echo said-by-the-unit\n")
     sh("systemctl", "daemon-reload")
     alone = nedura("gateway", "restart", "--json")
     assert kinds(alone)[-1] == "member_restarted", alone.stdout
@@ -169,6 +215,13 @@ def a_system_service_with_and_without_rights() -> None:
     event = next(event for event in events(failed) if event["kind"] == "member_failed")
     assert event["command"] == f"sudo systemctl restart {UNIT}"
     assert events(nedura("gateway", "status", "--json"))[0]["scope"] == "system"
+    shown = next(
+        event
+        for event in events(nedura_as_root("gateway", "status", "-l", "--json", SUDO_USER=USER))
+        if event["kind"] == "gateway_status"
+    )
+    told = sh("journalctl", "-n", "20", f"--unit={UNIT}", check=False)
+    assert any("said-by-the-unit" in line for line in shown["log"]), (shown["log"], told.stdout, told.stderr)
 
 
 def main(name: str) -> int:
