@@ -67,6 +67,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "auth step-up": ("nedura auth step-up --scope billing:manage",),
     "model": ("nedura model", "nedura model --login"),
     "gateway install": ("nedura gateway install", "nedura -p coder gateway install --no-start-now"),
+    "gateway setup": ("nedura gateway setup",),
     "gateway uninstall": ("nedura gateway uninstall",),
     "gateway start": ("nedura gateway start",),
     "gateway stop": ("nedura gateway stop",),
