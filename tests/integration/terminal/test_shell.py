@@ -298,6 +298,24 @@ def test_plain_is_append_only(home: Path) -> None:
         screen.until("❯")
         screen.send("/help\r")
         screen.until("Anything else is a message")
+        screen.send("/skin ares\r")
+        screen.until("\n⚔")
+        screen.send("/quit\r")
+        assert screen.ended() == 0
+        assert b"\x1b" not in screen.raw
+
+
+def test_a_plain_login_says_what_to_do_with_link_and_code(home: Path, portal: PortalControl) -> None:
+    with open_screen(home=home, environ={**env(portal), "ACCESSIBLE": "1"}) as screen:
+        screen.until("❯")
+        screen.send("/login\r")
+        code = portal.wait_for_code()
+        screen.until("Waiting for the sign-in in the browser")
+        told = screen.text[screen.text.index("Open this page") :].splitlines()
+        assert told[1].startswith(portal.url)
+        assert told[2] == code
+        portal.decide(code)
+        screen.until("Signed in as alice@example.test.")
         screen.send("/quit\r")
         assert screen.ended() == 0
         assert b"\x1b" not in screen.raw

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from nedura.signin import Code, Completed, SignInState, open_page, why_not
 from nedura_cli.shell.clipboard import copy
 
-__all__ = ["LoginPanel", "qr_lines", "settled_model"]
+__all__ = ["LoginPanel", "four_lines", "qr_lines", "settled_model"]
 
 HINTS: Final = ("Enter opens a browser", "c copies the link", "r shows a QR code", "Esc cancels")
 
@@ -48,7 +48,8 @@ def _hints(width: int) -> list[str]:
     return lines
 
 
-def _four_lines(code: Code) -> list[str]:
+def four_lines(code: Code) -> list[str]:
+    """What to do, the link, the code, and what to beware of, each a line of its own."""
     return ["Open this page and check that it shows the code:", code.link, code.code, code.copy_terminal]
 
 
@@ -78,7 +79,7 @@ class LoginPanel:
         self._say = say
         self._changed = changed
         self._write = write
-        self._announce = announce or _four_lines
+        self._announce = announce or four_lines
         self._now = now
         self._code: Code | None = None
         self._deadline = 0.0

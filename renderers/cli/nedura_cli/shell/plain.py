@@ -14,6 +14,7 @@ from nedura.signin import Code, SignInState
 from nedura_cli.look import Look
 from nedura_cli.newer import newer_version
 from nedura_cli.output import Output
+from nedura_cli.shell.login import four_lines
 from nedura_cli.shell.session import Session, facts_for
 from nedura_cli.shell.slash import parse
 from nedura_cli.shell.talk import Turn
@@ -51,9 +52,8 @@ class PlainShell:
         try:
             async with aclosing(make(lambda: False)) as states:
                 async for state in states:
-                    for line in [state.link, state.code] if isinstance(state, Code) else []:
-                        self.say(line)
-                    for line in state.copy_terminal.split("\n"):
+                    told = four_lines(state) if isinstance(state, Code) else [state.copy_terminal]
+                    for line in "\n".join(told).split("\n"):
                         self.say(line)
         finally:
             heart.cancel()
@@ -93,7 +93,8 @@ class PlainShell:
             self.say(newer)
         while not self._left:
             try:
-                text = input(f"{self.session.look.fit(words.prompt_symbol)} ")
+                symbol = self.session.look.skin.branding.prompt_symbol
+                text = input(f"{self.session.look.fit(symbol)} ")
             except EOFError:
                 break
             except KeyboardInterrupt:
