@@ -1,4 +1,7 @@
-"""Fifty gateways with running turns: drained, restarted and verified, against the slowest single one.
+"""Fifty gateways with running turns: drained, restarted and verified, against the slowest single one of them, and against one alone.
+
+`slowest_member_s` is that member's own time within the roll, where fifty boots share the cores; `alone_s` is one member by itself, with
+the same turn before it. Every turn has all of its seconds to go when a roll begins.
 
 ./run bench roll_50 [--count 50] [--turn 2] [--width 50] [--json]
 """
@@ -7,16 +10,20 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import fcntl
 import json
+import os
 import sys
 import time
-from contextlib import aclosing
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
+from pathlib import Path
 from typing import Any
 
 from bench._managed import host_of, inside, members_of, parts
 from nedura.fleet import MemberFailed, MemberRestarted, Runtime, restart_rest
 from tests.integration.restart.daemon import identity
-from tests.system.restart.host import systemctl
+from tests.system.restart.host import Host, systemctl
 
 
 async def rolled(
@@ -34,23 +41,42 @@ async def rolled(
     return time.monotonic() - start, done, failed
 
 
+@contextmanager
+def turns_held(gate: Path) -> Iterator[None]:
+    """While it lasts a turn that began waits, asleep; at its end every one of them has all of its seconds before it."""
+    with open(gate, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+async def busy(host: Host, names: list[str]) -> list[Runtime]:
+    """The members once each runs its turn."""
+    async with asyncio.timeout(60):
+        while True:
+            members = await members_of(host, names)
+            if all(member.active_turns == 1 for member in members):
+                return members
+            await asyncio.sleep(0.05)
+
+
 async def measure(count: int, turn: float, width: int) -> dict[str, Any]:
-    host, names = host_of(count, turn=str(turn))
-    (one,) = await members_of(host, names[:1])
-    host.release("2")
-    alone, _, _ = await rolled([one], "2", 1)
-    members = await members_of(host, names)
-    # a fresh turn for everybody
-    systemctl("restart", *[f"nedura-gateway-{name}.service" for name in names])
-    members = await members_of(host, names)
-    running = sum(member.active_turns for member in members)
-    host.release("3")
+    gate = Path(os.environ["XDG_RUNTIME_DIR"]) / "turns-held"
+    with turns_held(gate):
+        host, names = host_of(count, turn=str(turn), command=f"exec flock -s {gate} true")
+        everybody = await busy(host, names)
+        host.release("2")
+    alone, first, _ = await rolled(everybody[:1], "2", 1)
+    with turns_held(gate):
+        systemctl("restart", *[f"nedura-gateway-{name}.service" for name in names])
+        members = await busy(host, names)
+        host.release("3")
     total, done, failed = await rolled(members, "3", width)
     slowest = max(event.downtime_ms for event in done) / 1000
     return {
-        "count": count, "turn_s": turn, "width": width, "turns_running_at_start": running, "restarted": len(done),
-        "failed": [event.reason for event in failed], "total_s": round(total, 2), "slowest_member_s": round(slowest, 2),
-        "alone_s": round(alone, 2), "ratio_to_slowest": round(total / slowest, 2), "ratio_to_alone": round(total / alone, 2),
+        "count": count, "turn_s": turn, "width": width, "turns_running_at_start": sum(one.active_turns for one in members),
+        "restarted": len(done), "failed": [event.reason for event in failed],
+        "total_s": round(total, 2), "slowest_member_s": round(slowest, 2), "ratio_to_slowest": round(total / slowest, 2),
+        "alone_s": round(alone, 2), "alone_member_s": first[0].downtime_ms / 1000, "ratio_to_alone": round(total / alone, 2),
         "sequential_floor_s": count * turn,
     }  # fmt: skip
 
