@@ -1,4 +1,4 @@
-"""What an update tells: its frame (run, stages, steps, follow-ups, end) and the facts every surface shows.
+"""What an update tells: its frame (run, stages, steps, follow-ups, end); the facts every surface shows come from `events_facts`.
 
 Stage owners keep events of their own area in `events_<area>.py` with the same shape and an `EVENTS` tuple; `kinds.py` lists those
 modules. The receipt is a fold over the wire form of this stream (architecture.md rule 2).
@@ -7,15 +7,37 @@ modules. The receipt is a fold over the wire form of this stream (architecture.m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, Literal, final
+from typing import Any, ClassVar, Final, final
 
 import attrs
 
 from nedura.installs import CodeIdentity
-from nedura.update.run import Candidate
+from nedura.update.event_words import (
+    FOLLOWUP_PREFIX,
+    FOLLOWUP_WORDS,
+    RETRIED_BY,
+    STAGE_WORDS,
+    Outcome,
+    Stage,
+    StageOutcome,
+    size_text,
+    version_text,
+)
+from nedura.update.events_facts import (
+    Committed,
+    PlanReady,
+    Prepared,
+    RuntimeOutcomes,
+    SnapshotTaken,
+    TakenBack,
+)
 
 __all__ = [
     "EVENTS",
+    "FOLLOWUP_PREFIX",
+    "FOLLOWUP_WORDS",
+    "RETRIED_BY",
+    "STAGE_WORDS",
     "AlreadyReported",
     "Committed",
     "CompletionStarted",
@@ -39,73 +61,8 @@ __all__ = [
     "UpdateStarted",
     "UserAction",
     "size_text",
+    "version_text",
 ]
-
-Stage = Literal[
-    "admission",
-    "plan",
-    "snapshot",
-    "prepare",
-    "validate",
-    "commit",
-    "deps",
-    "build",
-    "first_member",
-    "maintenance",
-    "restart",
-    "verify",
-]
-StageOutcome = Literal["success", "failed", "skipped"]
-Outcome = Literal["running", "success", "partial", "failed", "refused", "interrupted"]
-
-STAGE_WORDS: Final[Mapping[str, str]] = {
-    "admission": "Checking this install",
-    "plan": "Looking at the fleet",
-    "snapshot": "Saving a snapshot of every profile",
-    "prepare": "Preparing the new version aside",
-    "validate": "Checking the new version before anything is stopped",
-    "commit": "Switching to the new version",
-    "deps": "Installing dependencies",
-    "build": "Building",
-    "maintenance": "Bringing every profile up to date",
-    "first_member": "Restarting one member first",
-    "restart": "Restarting the fleet",
-    "verify": "Checking what every member runs",
-}
-FOLLOWUP_WORDS: Final[Mapping[str, str]] = {
-    "dependencies": "installing dependencies",
-    "launchers": "publishing the launchers",
-    "build": "a build",
-    "bytecode": "sweeping old bytecode",
-    "maintenance": "profile maintenance",
-    "profile_sync": "bringing a profile up to date",
-    "config_migration": "a config migration",
-    "completion": "finishing the update",
-    "channel": "adopting the release channel",
-    "gateway_restart": "restarting part of the fleet",
-    "windows_resume": "resuming paused services",
-    "sqlite_runtime": "a safe SQLite runtime",
-}
-FOLLOWUP_PREFIX: Final = "⚠ Update follow-up"
-"""Start of every follow-up's one line; hand-off scripts read the step name in single quotes after it (facts/update.md 9.2)."""
-RETRIED_BY: Final = "retried at the next launch and by the next update"
-
-
-def size_text(size: int) -> str:
-    """Bytes as people read them."""
-    amount = float(size)
-    for unit in ("B", "KB", "MB"):
-        if amount < 1000:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1000
-    return f"{amount:.1f} GB"
-
-
-def version_text(code: CodeIdentity) -> str:
-    """Version and short commit of some code."""
-    return (
-        f"{code.code_version or 'unknown version'} ({code.short()})" if code.code_sha else code.code_version
-    )
 
 
 @final
@@ -340,149 +297,6 @@ class Progress:
 
 @final
 @attrs.frozen(kw_only=True)
-class PlanReady:
-    """The read-only inventory (facts/update.md 3.1) in its wire form.
-
-    Attributes:
-        plan: the plan as the receipt keeps it.
-        summary: one line about the fleet.
-    """
-
-    kind: ClassVar[str] = "plan_ready"
-    plan: Mapping[str, Any]
-    summary: str = ""
-
-    @property
-    def copy(self) -> str:
-        """Chat form."""
-        count = len(self.plan.get("runtimes") or ())
-        return f"Found {count} running member{'' if count == 1 else 's'}."
-
-    @property
-    def copy_terminal(self) -> str:
-        """Terminal form."""
-        return f"  {self.summary}" if self.summary else ""
-
-
-@final
-@attrs.frozen(kw_only=True)
-class SnapshotTaken:
-    """A profile's quick snapshot is complete on disk.
-
-    Attributes:
-        profile: the profile.
-        snapshot_id: folder name under its `state-snapshots/`.
-        files, size: what it holds, bytes.
-        incomplete: paths that could not be captured or were over the cap.
-    """
-
-    kind: ClassVar[str] = "snapshot_taken"
-    profile: str
-    snapshot_id: str
-    files: int = 0
-    size: int = 0
-    incomplete: tuple[str, ...] = ()
-
-    @property
-    def copy(self) -> str:
-        """Chat form: nothing; the stage says it."""
-        return ""
-
-    @property
-    def copy_terminal(self) -> str:
-        """Terminal form."""
-        missing = f", without {', '.join(self.incomplete)}" if self.incomplete else ""
-        return f"  ✓ {self.profile}: {self.snapshot_id} ({self.files} files, {size_text(self.size)}){missing}"
-
-
-@final
-@attrs.frozen(kw_only=True)
-class Prepared:
-    """Last event of prepare: what would become current.
-
-    Attributes:
-        candidate: what was built aside; what is current when nothing changed.
-        changed: False means already up to date (decision 40).
-        commits: how many commits newer, -1 when unknown.
-    """
-
-    kind: ClassVar[str] = "prepared"
-    candidate: Candidate
-    changed: bool
-    commits: int = -1
-
-    @property
-    def copy(self) -> str:
-        """Chat form."""
-        return "The new version is ready." if self.changed else "Already up to date."
-
-    @property
-    def copy_terminal(self) -> str:
-        """Terminal form."""
-        name = version_text(self.candidate.identity)
-        if not self.changed:
-            return f"  Already up to date at {name}."
-        ahead = f", {self.commits} commit{'' if self.commits == 1 else 's'} ahead" if self.commits > 0 else ""
-        return f"  Ready: {name}{ahead}."
-
-
-@final
-@attrs.frozen(kw_only=True)
-class Committed:
-    """The commit point is behind us: from now on nothing fails the update.
-
-    Attributes:
-        before, now: the code before and after the move.
-        branch: what it was updated against.
-    """
-
-    kind: ClassVar[str] = "committed"
-    before: CodeIdentity
-    now: CodeIdentity
-    branch: str = ""
-
-    @property
-    def copy(self) -> str:
-        """Chat form."""
-        return "Switched to the new version."
-
-    @property
-    def copy_terminal(self) -> str:
-        """Terminal form."""
-        drift = f" [{self.branch} @ {self.now.short()}]" if self.branch else ""
-        return f"  {version_text(self.before) or 'nothing'} → {version_text(self.now)}{drift}"
-
-
-@final
-@attrs.frozen(kw_only=True)
-class TakenBack:
-    """The first member failed on the new code; the parent took the pointer back (decision 34).
-
-    Attributes:
-        check: which check of the first member failed.
-        now: the code that is current again.
-        restored: whether that member serves the old code again.
-    """
-
-    kind: ClassVar[str] = "taken_back"
-    check: str
-    now: CodeIdentity
-    restored: bool = True
-
-    @property
-    def copy(self) -> str:
-        """Chat form."""
-        return "The new version did not come up, so the previous one is back."
-
-    @property
-    def copy_terminal(self) -> str:
-        """Terminal form."""
-        member = "" if self.restored else " Its first member is not serving yet."
-        return f"✗ The first member failed ({self.check}). Back on {version_text(self.now)}.{member}"
-
-
-@final
-@attrs.frozen(kw_only=True)
 class CompletionStarted:
     """New code has taken over; the parent waits."""
 
@@ -545,34 +359,6 @@ class UserAction:
     def copy_terminal(self) -> str:
         """Terminal form."""
         return f"⚠ Yours to do ({self.step}): {self.reason}"
-
-
-@final
-@attrs.frozen(kw_only=True)
-class RuntimeOutcomes:
-    """What became of each runtime of the plan (facts/update.md 8.4).
-
-    Attributes:
-        rows: `{kind, profile, pid, mechanism, outcome, reason}`, one a runtime.
-    """
-
-    kind: ClassVar[str] = "runtime_outcomes"
-    rows: tuple[Mapping[str, Any], ...]
-
-    @property
-    def copy(self) -> str:
-        """Chat form: nothing; the matrix says it."""
-        return ""
-
-    @property
-    def copy_terminal(self) -> str:
-        """Terminal form: only what is not accounted for."""
-        lost = [row for row in self.rows if row.get("outcome") in ("failed", "unaccounted")]
-        return "\n".join(
-            f"⚠ {row.get('profile')} {row.get('kind')} (pid {row.get('pid')}): {row.get('outcome')}"
-            + (f": {row.get('reason')}" if row.get("reason") else "")
-            for row in lost
-        )
 
 
 @final
@@ -669,4 +455,4 @@ EVENTS: Final[tuple[type[Any], ...]] = (
     RuntimeOutcomes,
     UpdateFinished,
 )
-"""Every kind of this module."""
+"""Every kind of this module and of `events_facts`, which it also names."""
