@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +34,12 @@ def quick_tree(extra: Mapping[str, Content] | None = None) -> dict[str, Content]
 
 @attrs.define
 class World:
-    """One site, its gateways and its own environment."""
+    """One site, its gateways and its own environment; `extra` holds further variables of it."""
 
     folder: Path
     site: Site
     started: list[subprocess.Popen[bytes]] = attrs.field(factory=list)
+    extra: dict[str, str] = attrs.field(factory=dict)
 
     @property
     def home(self) -> Path:
@@ -57,6 +57,7 @@ class World:
             "PATH": os.environ["PATH"],
             "LANG": "C.UTF-8",
             "TMPDIR": str(self.folder / "tmp"),
+            **self.extra,
         }
 
     def command(self, *args: str, timeout: float = 60, **extra: str) -> subprocess.CompletedProcess[str]:
@@ -144,14 +145,12 @@ class World:
 
     def close(self) -> None:
         """End everything of this world and remove it."""
-        for round_ in (signal.SIGTERM, signal.SIGKILL, signal.SIGKILL):
-            members = self.members()
+        until = time.monotonic() + 15
+        while (members := self.members()) and time.monotonic() < until:
             for process in members:
-                try:
-                    process.send_signal(round_)
-                except psutil.Error:
-                    continue
-            psutil.wait_procs(members, timeout=5)
+                with suppress(psutil.Error):
+                    process.kill()
+            time.sleep(0.02)
         for started in self.started:
             started.wait(5)
         subprocess.run(["chmod", "-R", "u+w", str(self.folder)], check=False, stderr=subprocess.DEVNULL)
