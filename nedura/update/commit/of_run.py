@@ -19,7 +19,7 @@ from nedura.update.commit_point import paths_of
 from nedura.update.events import Committed, UserAction
 from nedura.update.generation.durable import remove_tree
 from nedura.update.generation.fork import push_back
-from nedura.update.generation.prepare_zip import TREE_NOTE, drop_archives, live_tree
+from nedura.update.generation.prepare_zip import STAGE, TREE_NOTE, drop_archives, live_tree
 from nedura.update.run import Candidate, Run
 from nedura.update.source.git import Git, find_git
 from nedura.update.source.owner_checkout import Source, read_source
@@ -162,5 +162,5 @@ async def commit_zip(run: Run) -> AsyncGenerator[Event, None]:
             yield event
     finally:
         await events.aclose()
-    await asyncio.to_thread(remove_tree, tree.parent)
+    await asyncio.to_thread(remove_tree, paths.folder / STAGE)
     await asyncio.to_thread(drop_archives, paths, run.before.code_sha, run.candidate.target)

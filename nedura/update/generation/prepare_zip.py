@@ -40,8 +40,10 @@ from nedura.update.source.target import Target
 from nedura.update.source.urls import Remote
 from nedura.wire import Event
 
-__all__ = ["TREE_NOTE", "drop_archives", "kept_archive", "live_tree", "prepare_zip"]
+__all__ = ["STAGE", "TREE_NOTE", "drop_archives", "kept_archive", "live_tree", "prepare_zip"]
 
+STAGE: Final = "release"
+"""Folder of the install that a release is unpacked in until it is swapped in."""
 TREE_NOTE: Final = "release_tree"
 """Note of the run: the unpacked tree that the commit swaps in."""
 
@@ -95,7 +97,7 @@ async def prepare_zip(run: Run) -> AsyncGenerator[Event, None]:
         finally:
             await events.aclose()
     except BaseException:
-        await in_thread(remove_tree, paths.folder / "release")
+        await in_thread(remove_tree, paths.folder / STAGE)
         raise
     finally:
         lock.release()
@@ -156,7 +158,7 @@ async def _prepare(run: Run, note: Note, record: InstallRecord) -> AsyncGenerato
         return
     if offer.commit:
         await in_thread(_judge, run, note, offer.version)
-    stage = paths.folder / "release"
+    stage = paths.folder / STAGE
     await in_thread(_clear, stage)
     archive = stage / "release.zip"
     if fixed:

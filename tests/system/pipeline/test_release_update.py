@@ -38,6 +38,8 @@ def test_a_live_release_is_swapped_and_goes_back() -> None:
         assert (receipt["outcome"], receipt["layout"], receipt["followups"]) == ("success", "zip", [])
         assert [row["state"] for row in receipt["fleet"]] == ["current"]
         assert receipt["post_update"]["sha"] == new.commit
+        left = sorted(path.name for path in here.site.paths.folder.iterdir())
+        assert "release" not in left, "what was swapped in needs no stage any more"
         code, events = here.update()
         assert (code, events[-1]["changed"]) == (0, False)
         asked = list(here.shelf.asked)
