@@ -63,9 +63,10 @@ def short(folder: Path) -> dict[str, Any]:
         place.start("default")
         before = place.pids(["default"])
         newer = place.site.origin.commit({"README.md": "newer\n"})
-        done = place.command("-p", "alpha", "update", "--json", timeout=100)
+        language: dict[str, Any] = {name: os.environ[name] for name in ("LC_ALL",) if name in os.environ}
+        done = place.command("-p", "alpha", "update", "--json", timeout=100, **language)
         code, events = done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
-        second_code, second = place.update()
+        second_code, second = place.update(**language)
         return {
             "home": str(place.home),
             "codes": [made.returncode, code, second_code],

@@ -46,9 +46,7 @@ ROWS = {
     "umask 000": Row(umask=0),
     "umask 077": Row(umask=0o077),
     "no uv": Row(environ=NO_UV),
-    "a locale of ASCII": Row(
-        environ={"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    ),
+    "a locale of ASCII": Row(environ={"LANG": "C", "LC_ALL": "C"}),
     "everything at once": Row(name=LONG, umask=0, flags=("--link",), environ={**NO_UV, "LC_ALL": "C"}),
 }
 SHORT = ("everything at once", "umask 077")
