@@ -165,3 +165,21 @@ def test_a_stop_does_not_wait_for_a_slow_portal(world: World) -> None:
     stop_nous_auth_keepalive(world.home())
     assert time.monotonic() - start < 1
     world.clock.advance(3600)
+
+
+async def test_the_near_end_of_a_sign_in_is_logged_once_a_day(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told() -> int:
+        return sum("ends by itself" in record.message for record in caplog.records)
+
+    world.sign_in()
+    await run_for(world, 3600)
+    assert told() == 0
+    world.clock.advance(26 * 86400)
+    await run_for(world, 2 * 3600)
+    assert told() == 1
+    world.sign_in()
+    world.clock.advance(86400)
+    await run_for(world, 3600)
+    assert told() == 1
