@@ -339,14 +339,21 @@ def _seal(folder: Path, python: Interpreter, tool: str) -> None:
 
 
 def sync_filesystem(folder: Path) -> None:
-    """Flush the file system that a folder lies on: one call for a whole tree."""
+    """Flush the file system that a folder lies on: one call for a whole tree.
+
+    Raises:
+        OSError: the disk refused; nothing may rely on the tree.
+    """
     import ctypes
 
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-        if syncfs is None or syncfs(handle) != 0:
+        if syncfs is None:
             os.sync()
+        elif syncfs(handle) != 0:  # `sync` would be silent about it
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(folder))
     finally:
         os.close(handle)
 
