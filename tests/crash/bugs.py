@@ -12,6 +12,10 @@ from tests.crash.plan import Kill
 __all__ = ["BUGS", "Bug"]
 
 
+NEVER = Kill(seed=0, how="instant", after=10_000.0)
+"""These bugs bring their own kill, at the instant that shows them."""
+
+
 @attrs.frozen(kw_only=True)
 class Bug:
     """One planted bug.
@@ -19,10 +23,16 @@ class Bug:
     Attributes:
         name: for people.
         edits: (path in the tree, text, what it becomes).
+        shows: part of the violation that must be reported.
+        kill: the strike that shows it.
+        needs_disk: whether only a power cut shows it.
     """
 
     name: str
     edits: tuple[tuple[str, str, str], ...]
+    shows: str
+    kill: Kill = NEVER
+    needs_disk: bool = False
 
     def plant(self, files: Mapping[str, Content]) -> dict[str, Content]:
         """The tree with the bug in it."""
@@ -35,9 +45,6 @@ class Bug:
         return planted
 
 
-NEVER = Kill(seed=0, how="instant", after=10_000.0)
-"""These bugs bring their own kill, at the instant that shows them."""
-
 DIES_AFTER_THE_MOVE = (
     "nedura/update/completion/handover.py",
     "    handover = _Handover(run, parts, journal)\n",
@@ -47,6 +54,7 @@ DIES_AFTER_THE_MOVE = (
 BUGS = (
     Bug(
         name="the commit happens before its obligations",
+        shows="the tail is not owed",
         edits=(
             (
                 "nedura/update/stages.py",
@@ -58,6 +66,7 @@ BUGS = (
     ),
     Bug(
         name="a lock that is kept",
+        shows="the next update exits 2",
         edits=(
             (
                 "nedura/update/ledger/lock.py",
@@ -68,6 +77,7 @@ BUGS = (
     ),
     Bug(
         name="a restart that is forgotten",
+        shows="no restart is owed",
         edits=(
             (
                 "nedura/update/ledger/obligations.py",
@@ -79,6 +89,7 @@ BUGS = (
     ),
     Bug(
         name="a tail that is never armed",
+        shows="the tail is not owed",
         edits=(
             (
                 "nedura/update/ledger/obligations.py",
@@ -86,6 +97,35 @@ BUGS = (
                 "            pass\n",
             ),
             DIES_AFTER_THE_MOVE,
+        ),
+    ),
+    Bug(
+        name="an fsync that is skipped: the files of a new version",
+        shows="differ from its manifest",
+        edits=(
+            (
+                "nedura/update/generation/generations.py",
+                "        sync_filesystem(folder)\n        data = ",
+                "        data = ",
+            ),
+        ),
+        kill=Kill(seed=0, how="stage", what="power", stage="first_member"),
+        needs_disk=True,
+    ),
+    Bug(
+        name="a follow-up that is dropped",
+        shows="the launcher was not published",
+        edits=(
+            (
+                "nedura/update/completion/steps.py",
+                "        failure = FollowUp(step=step, reason=why(error))\n",
+                "        failure = None\n",
+            ),
+            (
+                "nedura/update/completion/upkeep.py",
+                "    write_launcher(completion.paths, completion.product)\n",
+                '    raise OSError(5, "a step that fails")\n',
+            ),
         ),
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sqlite3
@@ -11,21 +12,24 @@ from typing import Any
 import psutil
 
 from nedura.errors import StoreError
+from nedura.fleet.looking import look as member_of
 from nedura.installs import read_identity
+from nedura.product import NEDURA
 from nedura.testing.installs import git
 from nedura.update.generation.generations import is_generation, list_generations, verify_generation
+from nedura.update.generation.launcher import launcher_text
+from tests.crash.host import PROFILES
 from tests.crash.rules import Facts
 from tests.kits.checkout import CheckoutWorld
 from tests.kits.site import World
 
-__all__ = ["EDIT", "PROFILES", "current_of", "look", "seed_state"]
+__all__ = ["EDIT", "age_launcher", "current_of", "look", "seed_state", "updaters_of"]
 
-PROFILES = ("default", "alpha", "beta")
 EDIT = ("nedura/locally_added.py", "ADDED = 'by the owner'\n")
 
 
 def seed_state(world: World) -> None:
-    """Give every profile a store, and the source a local edit."""
+    """Give every profile a store, and the source a local edit that only this machine has."""
     for profile in PROFILES:
         home = world.home_of(profile)
         with sqlite3.connect(home / "state.db") as database:
@@ -34,6 +38,13 @@ def seed_state(world: World) -> None:
             database.executemany("insert into t values (?)", [(number,) for number in range(500)])
         database.close()
     (world.site.checkout / EDIT[0]).write_text(EDIT[1])
+
+
+def age_launcher(world: World) -> None:
+    """The launcher is not quite what the next version publishes: its own step has something to do."""
+    if not isinstance(world, CheckoutWorld):
+        launcher = world.site.launcher
+        launcher.write_text(launcher_text(world.site.paths, NEDURA) + "# of an older version\n")
 
 
 def generation_of_commit(world: World, commit: str) -> str:
@@ -83,18 +94,17 @@ def _stores(world: World) -> dict[str, str]:
 
 
 def _members(world: World, field: str = "generation") -> dict[str, tuple[bool, str]]:
-    done = world.command("fleet", "status", "--json")
-    rows = json.loads(done.stdout.splitlines()[-1])["runtimes"] if done.stdout else []
-    found = dict.fromkeys(PROFILES, (False, ""))
-    for row in rows:
-        if row["kind"] == "gateway" and row["profile"] in found:
-            answers = row.get("source") == "socket" and row.get("state") in (
-                "running",
-                "draining",
-                "degraded",
-            )
-            found[row["profile"]] = (answers, str((row.get("code") or {}).get(field, "")))
-    return found
+    """Profile -> whether its gateway answers on its socket, and the code that it says it runs."""
+
+    async def ask() -> dict[str, tuple[bool, str]]:
+        found = {}
+        for profile in PROFILES:
+            runtime = await member_of(world.home_of(profile), environ=world.environ, timeout=5.0)
+            serves = runtime is not None and runtime.state in ("running", "draining", "degraded")
+            found[profile] = (serves, "" if runtime is None else str(getattr(runtime.code, field)))
+        return found
+
+    return asyncio.run(ask())
 
 
 def _marker(world: World) -> tuple[int, bool]:
@@ -105,7 +115,7 @@ def _marker(world: World) -> tuple[int, bool]:
     return pid, psutil.pid_exists(pid)
 
 
-def _updaters(world: World) -> list[str]:
+def updaters_of(world: World) -> list[str]:
     """Processes of an update that still run."""
     found = []
     for process in world.members():
@@ -153,7 +163,7 @@ def _look_checkout(world: CheckoutWorld, old: str, commit: str, mended: bool) ->
         members=_members(world, "code_sha"),
         stores=_stores(world),
         edits={EDIT[0]: there},
-        processes=_updaters(world),
+        processes=updaters_of(world),
     )
 
 
@@ -169,6 +179,7 @@ def look(world: World, *, old: str, commit: str, mended: bool = True) -> Facts:
     if isinstance(world, CheckoutWorld):
         return _look_checkout(world, old, commit, mended)
     current, new = _current(world), generation_of_commit(world, commit)
+    launcher = launcher_text(world.site.paths, NEDURA)
     folder = world.site.paths.generations / current
     damaged = tuple(verify_generation(folder)) if current and is_generation(folder) else ("manifest.json",)
     marker, alive = _marker(world)
@@ -192,5 +203,6 @@ def look(world: World, *, old: str, commit: str, mended: bool = True) -> Facts:
         members=_members(world),
         stores=_stores(world),
         edits=edits,
-        processes=_updaters(world),
+        processes=updaters_of(world),
+        stale_launcher=world.site.launcher.read_text() != launcher,
     )

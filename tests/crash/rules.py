@@ -7,7 +7,17 @@ from typing import Any
 
 import attrs
 
-__all__ = ["Facts", "after_kill", "after_update"]
+__all__ = ["EXITS", "Facts", "after_kill", "after_launch", "after_update"]
+
+EXITS: Mapping[str, frozenset[int | None]] = {
+    "kill": frozenset({None, 0, 1, 130}),
+    "power": frozenset({None, 0}),
+    "sigint": frozenset({0, 130}),
+    "full": frozenset({0, 1, 2}),
+    "readonly": frozenset({0, 1, 2}),
+    "eio": frozenset({0, 1, 2}),
+}
+"""Exit codes that a run may have, by what struck it; None: it was killed."""
 
 
 @attrs.frozen(kw_only=True)
@@ -27,7 +37,7 @@ class Facts:
         stores: store -> complaint, empty when it is well.
         edits: local edit -> whether it is where it must be.
         processes: leftover processes of the updater, as text.
-        leftovers: temporary folders that are still there.
+        stale_launcher: the launcher is not the one that this version publishes.
     """
 
     current: str
@@ -44,6 +54,7 @@ class Facts:
     stores: Mapping[str, str] = attrs.field(factory=dict)
     edits: Mapping[str, bool] = attrs.field(factory=dict)
     processes: Sequence[str] = ()
+    stale_launcher: bool = False
 
 
 def _always(facts: Facts) -> list[str]:
@@ -76,12 +87,13 @@ def _claims(facts: Facts, run: str | None) -> list[str]:
     return found
 
 
-def after_kill(facts: Facts, *, run: str | None) -> list[str]:
-    """Right after the kill, with no repair.
+def after_kill(facts: Facts, *, run: str | None, cut: bool = False) -> list[str]:
+    """Right after the strike, with no repair.
 
     Args:
         facts: the look.
-        run: id of the killed run, None when it never wrote a receipt.
+        run: id of the struck run, None when it never wrote a receipt.
+        cut: the power was cut: nobody runs, so nobody runs old code.
     """
     found = [*_always(facts), *_claims(facts, run)]
     moved = facts.current == facts.new != facts.old
@@ -91,12 +103,22 @@ def after_kill(facts: Facts, *, run: str | None) -> list[str]:
         and receipt.get("outcome") not in (None, "running")
         for receipt in facts.receipts
     )
-    stale = [name for name, (_, generation) in facts.members.items() if generation != facts.current]
+    members = {} if cut else facts.members
+    stale = [name for name, (_, generation) in members.items() if generation != facts.current]
     if moved and not closed and not facts.tail:
         found.append("the code moved, the run is not closed, and the tail is not owed")
     if moved and stale and not facts.debt:
         found.append(f"the code moved, {', '.join(stale)} run the old one, and no restart is owed")
     return found
+
+
+def after_launch(facts: Facts) -> list[str]:
+    """After one launch: a torn tree is whole now, and nothing else got worse.
+
+    Args:
+        facts: the look.
+    """
+    return [*_always(facts), *_claims(facts, None)]
 
 
 def after_update(facts: Facts, *, code: int, kills: int, restarted: int) -> list[str]:
@@ -117,6 +139,8 @@ def after_update(facts: Facts, *, code: int, kills: int, restarted: int) -> list
         found.append(f"the update marker is left behind (pid {facts.marker})")
     if facts.tail or facts.debt:
         found.append(f"still owed: {'tail ' if facts.tail else ''}{'restart' if facts.debt else ''}".strip())
+    if facts.stale_launcher and not facts.tail:
+        found.append("the launcher was not published, and no follow-up owes it")
     for name, (answers, generation) in facts.members.items():
         if not answers:
             found.append(f"{name} does not answer")

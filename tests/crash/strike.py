@@ -1,4 +1,4 @@
-"""Running one update and killing it."""
+"""Running one update and striking it."""
 
 from __future__ import annotations
 
@@ -8,20 +8,40 @@ import signal
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
+import attrs
 import psutil
 
+from tests.crash.host import Host
 from tests.crash.plan import CALLS, Kill
-from tests.kits.site import World
 
-__all__ = ["count_calls", "has_strace", "strike"]
+__all__ = ["Blow", "count_calls", "has_strace", "strike"]
 
-_FAMILIES = {
+_FAMILIES: Final = {
     "rename": "rename,renameat,renameat2",
     "symlink": "symlink,symlinkat",
     "unlink": "unlink,unlinkat",
 }
+_STAGE: Final = re.compile(rb'"kind":"stage_started".*?"stage":"(\w+)"')
+_TICK: Final = 0.01
+
+
+@attrs.frozen(kw_only=True)
+class Blow:
+    """How a run under a strike ended.
+
+    Attributes:
+        code: exit code, None when it was killed.
+        reached: whether the strike happened.
+        stage: the last stage that was announced before it.
+    """
+
+    code: int | None
+    reached: bool
+    stage: str
 
 
 def has_strace() -> bool:
@@ -53,17 +73,29 @@ def count_calls(log: Path) -> dict[str, int]:
     return {call: max(pids.values()) for call, pids in found.items()}
 
 
+def _updates(process: psutil.Process) -> bool:
+    """Whether it is part of the updater: neither a gateway nor a relaunch watcher (own purpose)."""
+    try:
+        words = process.cmdline()
+    except psutil.Error:
+        return False
+    return "gateway" not in words and not any("relaunch" in word for word in words)
+
+
 def sessions_of(root: psutil.Process) -> dict[int, psutil.Process]:
-    """The updater tree: the command and its descendants, without gateways and their relaunch watchers (own purpose)."""
+    """The updater tree: the command and its descendants."""
     found = {root.pid: root}
     try:
-        for process in root.children(recursive=True):
-            words = process.cmdline()
-            if "gateway" not in words and not any("relaunch" in word for word in words):
-                found[process.pid] = process
+        found |= {one.pid: one for one in root.children(recursive=True) if _updates(one)}
     except psutil.Error:
         pass
     return found
+
+
+def traced_by(tracer: int) -> dict[int, psutil.Process]:
+    """The updater tree of a traced run, whether its head lives or not."""
+    found = [one for one in psutil.process_iter() if _tracer_of(one.pid) == tracer]
+    return {one.pid: one for one in found if _updates(one)}
 
 
 def child_of(root: psutil.Process) -> psutil.Process | None:
@@ -84,104 +116,203 @@ def _send(process: psutil.Process, number: signal.Signals) -> None:
         pass
 
 
-def kill_tree(root: psutil.Process) -> None:
+def kill_tree(tree: Callable[[], dict[int, psutil.Process]]) -> None:
     """Stop everything first, so that nobody reacts to another's death, then kill it."""
-    members = sessions_of(root)
+    members = tree()
     for process in members.values():
         _send(process, signal.SIGSTOP)
-    for process in {**members, **sessions_of(root)}.values():
+    members |= tree()
+    for process in members.values():
         _send(process, signal.SIGKILL)
     psutil.wait_procs(members.values(), timeout=5)
 
 
+def _tracer_of(pid: int) -> int:
+    """Pid of the process that traces one, 0 for none."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return int(text.split("TracerPid:", 1)[1].split(None, 1)[0])
+
+
+@attrs.define
+class _Run:
+    """One update under observation.
+
+    The tracer is a grandchild (`strace -D`), so that the process we started is the update itself; at the end it is told to let go, and
+    the gateways that the update restarted go on untraced.
+    """
+
+    host: Host
+    kill: Kill | None
+    trace: Path | None
+    limit: float
+    process: subprocess.Popen[bytes]
+    out: Path
+    offset: int
+    tracer: int = 0
+    stage: str = "start"
+    stage_at: float = 0.0
+
+    def watch(self) -> Blow:
+        start = self.stage_at = time.monotonic()
+        while True:
+            code = self.process.poll()
+            self._read()
+            if self.trace is not None and not self.tracer and code is None:
+                self.tracer = _tracer_of(self.process.pid)
+            if self._due(start):
+                return self._strike()
+            if code is not None:
+                return self._ended(code)
+            if time.monotonic() - start > self.limit:
+                raise AssertionError(f"the update did not end within {self.limit:.0f} s, stage {self.stage}")
+            time.sleep(_TICK)
+
+    def _read(self) -> None:
+        """Note the last stage that was announced; the file is not read past a half line."""
+        with self.out.open("rb") as file:
+            file.seek(self.offset)
+            data = file.read()
+        end = data.rfind(b"\n") + 1
+        names = _STAGE.findall(data[:end])
+        self.offset += end
+        if names:
+            self.stage, self.stage_at = names[-1].decode(), time.monotonic()
+
+    def _due(self, start: float) -> bool:
+        kill, now = self.kill, time.monotonic()
+        if kill is None:
+            return False
+        if kill.how == "call":
+            return kill.what != "eio" and self._someone_was_struck()
+        if kill.how == "stage":
+            return self.stage == kill.stage and now - self.stage_at >= kill.after
+        return now - start >= kill.after
+
+    def _someone_was_struck(self) -> bool:
+        """The struck process is gone; the rest of the tree goes too."""
+        if self.process.poll() in (137, -9):
+            return True
+        try:
+            return b"+++ killed by SIGKILL +++" in self._trace_text()
+        except OSError:
+            return False
+
+    def _trace_text(self) -> bytes:
+        assert self.trace is not None
+        with self.trace.open("rb") as file:
+            file.seek(max(0, self.trace.stat().st_size - 8192))
+            return file.read()
+
+    def _ended(self, code: int) -> Blow:
+        kill = self.kill
+        if kill is not None and kill.what == "eio" and self.trace is not None:
+            return Blow(code=code, reached=b"(INJECTED)" in self.trace.read_bytes(), stage=self.stage)
+        killed = code < 0 or code == 137
+        return Blow(code=None if killed else code, reached=killed, stage=self.stage)
+
+    def _strike(self) -> Blow:
+        kill = self.kill
+        assert kill is not None
+        if kill.what == "power":
+            self.host.cut_power()
+            return Blow(code=None, reached=True, stage=self.stage)
+        if kill.what in ("full", "readonly"):
+            with self.host.full() if kill.what == "full" else self.host.readonly():
+                return Blow(code=self._wait(), reached=True, stage=self.stage)
+        if kill.how == "call":
+            kill_tree(lambda: traced_by(self.tracer))
+            return Blow(code=None, reached=True, stage=self.stage)
+        root = psutil.Process(self.process.pid)
+        if kill.what == "sigint":
+            _send(root, signal.SIGINT)
+            return Blow(code=self._wait(), reached=True, stage=self.stage)
+        return self._kill(kill, root)
+
+    def _wait(self) -> int:
+        code = self.process.wait(self.limit)
+        self.process.returncode = code
+        return code
+
+    def _kill(self, kill: Kill, root: psutil.Process) -> Blow:
+        stage = self.stage
+        target = child_of(root) if kill.whom == "child" else root
+        if target is None:  # it does not run at this moment
+            return Blow(code=self._wait(), reached=False, stage=stage)
+        if kill.whom == "tree":
+            kill_tree(lambda: sessions_of(root))
+            return Blow(code=None, reached=True, stage=stage)
+        orphans = sessions_of(root)
+        _send(target, signal.SIGKILL)
+        if kill.whom == "child":
+            return Blow(code=self._wait(), reached=True, stage=stage)
+        psutil.wait_procs([one for pid, one in orphans.items() if pid != root.pid], timeout=self.limit)
+        return Blow(code=None, reached=True, stage=stage)
+
+    def end(self) -> None:
+        """Nothing of it goes on; whoever it restarted goes on by itself."""
+        try:
+            root = psutil.Process(self.process.pid)
+            kill_tree(lambda: sessions_of(root))
+        except psutil.NoSuchProcess:
+            pass
+        self.process.wait()
+        if self.tracer:
+            try:
+                tracer = psutil.Process(self.tracer)
+                tracer.terminate()
+                tracer.wait(5)
+            except psutil.NoSuchProcess:
+                pass
+
+
+def _command(host: Host, kill: Kill | None, trace: Path | None, arguments: tuple[str, ...]) -> list[str]:
+    command = [str(host.world.site.launcher), "update", "--json", *arguments]
+    if trace is None:
+        return command
+    names = ",".join(family(call) for call in CALLS)
+    strace = ["strace", "-D", "-I2", "-f", "-qq", "-o", str(trace), "-e", f"trace={names}"]
+    if kill is not None and kill.how == "call":
+        effect = "error=EIO" if kill.what == "eio" else "signal=SIGKILL"
+        strace += ["-e", f"inject={family(kill.call)}:{effect}:when={kill.number}"]
+    return [*strace, *command]
+
+
 def strike(
-    world: World, kill: Kill | None, *arguments: str, traced: Path | None = None, limit: float = 300.0
-) -> tuple[int | None, bool]:
-    """Run `nedura update` and kill it as planned.
+    host: Host, kill: Kill | None, *arguments: str, traced: Path | None = None, limit: float = 120.0
+) -> Blow:
+    """Run `nedura update` and strike it as planned.
 
     Args:
-        world: the world.
+        host: where.
         kill: None lets it run.
         arguments: further words of the command line.
         traced: where a trace goes.
-        limit: seconds after which it is killed anyway.
+        limit: seconds after which it hangs.
 
-    Returns:
-        Its exit code (None when it was killed) and whether the kill was reached.
+    Raises:
+        AssertionError: it hangs.
     """
-    command = [str(world.site.launcher), "update", "--json", *arguments]
-    log = world.folder / "update.out"
-    if traced is not None or (kill is not None and kill.how == "call"):
-        calls = ",".join(family(call) for call in CALLS)
-        traced = traced or world.folder / "trace"
-        strace = ["strace", "-f", "-o", str(traced), "-e", f"trace={calls}"]
-        if kill is not None and kill.how == "call":
-            strace += ["-e", f"inject={family(kill.call)}:signal=SIGKILL:when={kill.number}"]
-        command = [*strace, *command]
-    with log.open("ab") as out:
+    if traced is None and kill is not None and kill.how == "call":
+        traced = host.outside / "trace"
+    if traced is not None:
+        traced.write_bytes(b"")
+    out = host.outside / "update.out"
+    with out.open("ab") as log:
         process = subprocess.Popen(
-            command,
-            env=world.environ,
-            cwd=world.folder,
+            _command(host, kill, traced, arguments),
+            env=host.world.environ,
+            cwd="/",
             stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
+            stdout=log,
+            stderr=log,
             start_new_session=True,
         )
-    root = psutil.Process(process.pid)
+        offset = log.tell()
+    run = _Run(host, kill, traced, limit, process, out, offset)
     try:
-        return _watch(process, root, kill, limit, traced or world.folder / "trace")
+        return run.watch()
     finally:
-        kill_tree(root)
-        process.wait()
-
-
-def _watch(
-    process: subprocess.Popen[bytes], root: psutil.Process, kill: Kill | None, limit: float, trace: Path
-) -> tuple[int | None, bool]:
-    start = time.monotonic()
-    seen: set[int] = set()
-    while True:
-        code = process.poll()
-        elapsed = time.monotonic() - start
-        if kill is not None and kill.how == "call":
-            now = set(sessions_of(root)) - {root.pid}
-            gone = {pid for pid in seen if not psutil.pid_exists(pid)}
-            seen |= now
-            if (gone or code is not None) and _was_killed(process, trace):
-                return None, True
-        if code is not None:
-            return (None, True) if code < 0 or code == 137 else (code, False)
-        if kill is not None and kill.how != "call" and elapsed >= kill.after:
-            return _kill_now(process, root, kill)
-        if elapsed > limit:
-            return None, False
-        time.sleep(0.01)
-
-
-def _was_killed(process: subprocess.Popen[bytes], trace: Path) -> bool:
-    """Under strace the struck process is gone while strace may go on: then the rest of the tree goes too."""
-    if process.poll() in (137, -9):
-        return True
-    try:
-        return b"+++ killed by SIGKILL +++" in trace.read_bytes()[-4096:]
-    except OSError:
-        return False
-
-
-def _kill_now(process: subprocess.Popen[bytes], root: psutil.Process, kill: Kill) -> tuple[int | None, bool]:
-    if kill.how == "signal":
-        _send(root, signal.SIGINT)
-        return process.wait(40), True
-    target = child_of(root) if kill.whom == "child" else root
-    if target is None:
-        return process.wait(60), False
-    if kill.whom == "tree":
-        kill_tree(root)
-        return None, True
-    orphans = sessions_of(root)
-    _send(target, signal.SIGKILL)
-    if kill.whom == "child":
-        return process.wait(60), True
-    psutil.wait_procs([one for pid, one in orphans.items() if pid != root.pid], timeout=60)
-    return None, True
+        run.end()

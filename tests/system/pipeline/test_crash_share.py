@@ -2,36 +2,65 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
-from tests.crash.__main__ import Harness, prepare
-from tests.crash.plan import CALLS, Kill, plan_kill
-from tests.crash.rules import Facts, after_kill, after_update
-from tests.kits.site import world
+from tests.crash.harness import Harness
+from tests.crash.host import full_host_lacks, make_host
+from tests.crash.plan import CALLS, STAGES, WHATS, Kill, plan_kill
+from tests.crash.rules import Facts, after_kill, after_launch, after_update
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
+@pytest.mark.timeout(100)
+def test_a_killed_parent_leaves_nothing_broken() -> None:
+    """On any machine: no file system and no systemd of its own."""
+    with make_host("sealed", disk=False) as host:
+        harness = Harness(host)
+        harness.prepare()
+        kill = Kill(seed=2, how="stage", whom="parent", stage="first_member")
+        assert harness.run(kill) == [], kill.name
+        assert harness.reached == {"kill": 1}
+
+
+@pytest.mark.root
+@pytest.mark.system
 @pytest.mark.timeout(200)
-def test_two_kills_of_a_real_update_leave_nothing_broken() -> None:
-    with world() as here:
-        prepare(here)
-        harness = Harness(here, as_json=True)
-        for kill in (
-            Kill(seed=1, how="instant", after=3.0),
-            Kill(seed=2, how="instant", whom="parent", after=4.5),
-        ):
-            assert harness.run(kill) == [], kill.name
+def test_kills_and_power_cuts_beside_a_real_systemd_leave_nothing_broken() -> None:
+    """A power cut at an instant, a parent that dies, a power cut at an fsync of the new generation."""
+    lacks = full_host_lacks()
+    if lacks:
+        pytest.skip(f"needs {lacks}")
+    command = [sys.executable, "-m", "tests.crash", "--host", "full", "--json"]
+    command += ["--seed", "20", "--runs", "3", "--only", "power", "--only", "kill"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=190, check=False)
+    last = json.loads(done.stdout.splitlines()[-1])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (last["kind"], last["runs"], last["violations"]) == ("crash_finished", 3, 0)
+    assert last["by_kind"]["power"] >= 1, (
+        "what these seeds mean depends on the speed here, but never all of it"
+    )
 
 
-def test_a_seed_always_means_the_same_kill() -> None:
+def test_a_seed_always_means_the_same_strike() -> None:
     counts = dict.fromkeys(CALLS, 40)
-    kills = [plan_kill(seed, 6.0, counts) for seed in range(300)]
-    assert kills == [plan_kill(seed, 6.0, counts) for seed in range(300)]
-    assert {kill.how for kill in kills} == {"instant", "call", "signal"}
+    kills = [plan_kill(seed, 6.0, counts, disk=True) for seed in range(600)]
+    assert kills == [plan_kill(seed, 6.0, counts, disk=True) for seed in range(600)]
+    assert {kill.how for kill in kills} == {"instant", "call", "stage"}
+    assert {kill.what for kill in kills} == set(WHATS)
     assert {kill.whom for kill in kills} == {"tree", "parent", "child"}
+    assert {kill.stage for kill in kills} == {"", *STAGES["sealed"]}
     assert all(0 < kill.number <= 40 for kill in kills if kill.how == "call")
+    plain = {plan_kill(seed, 6.0, {}).what for seed in range(300)}
+    assert plain == {"kill", "sigint"}, "without a disk and a tracer"
+    assert {plan_kill(seed, 6.0, counts, disk=True, only=["power"]).what for seed in range(50)} == {"power"}
 
 
 GOOD = Facts(
@@ -62,6 +91,7 @@ GOOD = Facts(
         {"members": {"default": (True, "000001")}},
         {"latest": None},
         {"processes": ["1 update"]},
+        {"stale_launcher": True},
         {"receipts": [{"update_id": "x", "outcome": "running"}]},
     ],
 )
@@ -83,3 +113,6 @@ def test_more_rules_notice() -> None:
     assert after_kill(attrs.evolve(moved, tail=True), run="r"), "the restart is not owed"
     lies = attrs.evolve(GOOD, current="000001")
     assert after_kill(lies, run="r"), "success is claimed, but the code did not move"
+    assert after_kill(attrs.evolve(moved, tail=True), run="r", cut=True) == [], "nobody runs old code"
+    assert after_launch(GOOD) == []
+    assert after_launch(attrs.evolve(GOOD, damaged=("nedura/a.py",))), "a launch mends a torn tree"
