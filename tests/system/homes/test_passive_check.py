@@ -16,6 +16,9 @@ import pytest
 from tests.kits.site import World, world
 from tests.kits.terminal import open_screen
 
+PATIENCE = 15.0
+"""A loaded machine's allowance; a start that waited for the fetch would take 300 s."""
+
 
 @contextmanager
 def black_hole() -> Iterator[int]:
@@ -64,13 +67,14 @@ def record(place: World) -> dict[str, object]:
 def test_a_start_does_not_wait_for_a_remote_that_never_answers(place: World) -> None:
     install = place.site.paths.record
     kept = json.loads(install.read_text())
-    usual = min(typed(place, "skin", "list", "--json")[1] for _ in range(2))
+    (place.home / "update_check.json").unlink(missing_ok=True)
+    typed(place, "skin", "list", "--json")
     assert not (place.home / "update_check.json").exists(), "a reader of JSON starts nothing"
     with black_hole() as port:
         install.write_text(json.dumps({**kept, "remote_url": f"https://127.0.0.1:{port}/x.git"}))
         text, seconds = typed(place, "skin", "list")
         assert "daylight" in text
-        assert seconds < usual + 1.5
+        assert seconds < PATIENCE
         until = time.monotonic() + 10
         while not (running := checks(place)) and time.monotonic() < until:
             time.sleep(0.02)
@@ -78,7 +82,7 @@ def test_a_start_does_not_wait_for_a_remote_that_never_answers(place: World) -> 
         first = record(place)["at"]
         for _ in range(2):
             _, seconds = typed(place, "skin", "list")
-            assert seconds < usual + 1.5
+            assert seconds < PATIENCE
         assert record(place)["at"] == first, "no second one within the hour"
         assert {process.pid for process in checks(place)} <= {running[0].pid}
         for process in [*running[0].children(recursive=True), running[0]]:
