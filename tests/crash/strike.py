@@ -93,7 +93,9 @@ def sessions_of(root: psutil.Process) -> dict[int, psutil.Process]:
 
 
 def traced_by(tracer: int) -> dict[int, psutil.Process]:
-    """The updater tree of a traced run, whether its head lives or not."""
+    """The updater tree of a traced run, whether its head lives or not; nobody when it was gone before its tracer was seen."""
+    if tracer <= 0:  # that is what everybody who is not traced says, the harness included
+        return {}
     found = [one for one in psutil.process_iter() if _tracer_of(one.pid) == tracer]
     return {one.pid: one for one in found if _updates(one)}
 

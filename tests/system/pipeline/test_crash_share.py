@@ -16,6 +16,7 @@ from tests.crash.harness import Harness
 from tests.crash.host import full_host_lacks, make_host
 from tests.crash.plan import CALLS, STAGES, WHATS, Kill, plan_kill
 from tests.crash.rules import Facts, after_kill, after_launch, after_update
+from tests.crash.strike import traced_by
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -50,6 +51,11 @@ def test_kills_and_power_cuts_beside_a_real_systemd_leave_nothing_broken() -> No
     assert last["by_kind"]["power"] >= 1, (
         "what these seeds mean depends on the speed here, but never all of it"
     )
+
+
+def test_whoever_is_not_traced_is_never_part_of_the_struck_tree() -> None:
+    """An update that dies at its very first call has no tracer yet: 0 is what every other process says, too."""
+    assert traced_by(0) == {}
 
 
 def test_a_seed_always_means_the_same_strike() -> None:
