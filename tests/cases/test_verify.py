@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from nedura.fleet import (
     Fleet,
     collect_now,
     complete,
+    find_socket,
     judge,
     reconcile,
     verify_fleet,
@@ -71,12 +73,14 @@ def _when_foreign(root: Path, pid: int) -> Fleet | None:
 def test_c095_a_gateway_of_another_checkout_is_external_and_owes_nothing(tmp_path: Path) -> None:
     """Two clones, two gateways on profiles of one root: the other clone's is named, never stale."""
     root = tmp_path / "root"
-    (root / "profiles" / "other").mkdir(parents=True)
+    home = root / "profiles" / "other"
+    home.mkdir(parents=True)
     other = clone(tmp_path / "clone")
-    process = run_from(other, root / "profiles" / "other")
+    process = run_from(other, home)
     try:
         with gateway(root) as mine:
-            wait_for(lambda: (root / "profiles" / "other" / "chat.sock").exists(), 45)
+            # not by its name in the home: below a worker's longer folder the socket lies in the private one
+            wait_for(lambda: find_socket(home, "chat", os.environ), 45)
             fleet = wait_for(lambda: _when_foreign(root, process.pid))
             assert [row.pid for row in fleet.runtimes] == [mine.pid]
             (item,) = [item for item in fleet.foreign if item.pid == process.pid]
@@ -122,7 +126,9 @@ def test_c096_a_state_file_older_than_the_process_is_not_its_word(tmp_path: Path
     with gateway(tmp_path / "home") as daemon:
         home = tmp_path / "home"
         wait_for(lambda: (home / "gateway_state.json").exists())
-        (home / "gateway.sock").unlink()
+        socket = find_socket(home, "gateway", os.environ)
+        assert socket is not None
+        socket.unlink()
         record = json.loads((home / "gateway_state.json").read_text())
         old = {**record, "pid": daemon.pid, "start_time": record["start_time"] - 100, "code_sha": "1" * 40}
         daemon.process.send_signal(19)
@@ -148,7 +154,7 @@ def test_c097_a_gateway_notices_by_itself_that_its_code_moved(tmp_path: Path) ->
     checkout = clone(tmp_path / "clone")
     process = run_from(checkout, home)
     try:
-        wait_for(lambda: (home / "chat.sock").exists(), 45)
+        wait_for(lambda: find_socket(home, "chat", os.environ), 45)
         ours = install_id_for(checkout)
         (row,) = collect_now(home, install_id=ours).runtimes
         assert not row.reported_stale
