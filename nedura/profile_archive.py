@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import os
@@ -41,11 +42,21 @@ NOT_EXPORTED: Final = frozenset(
         "checkpoints",
         "gateway_state.json",
         "processes.json",
+        "home",
     }
 )
-"""Left out of named profiles: databases that run, backups, and what only says something about processes."""
+"""Left out of named profiles: databases that run, backups, what only says something about processes, and the tools' own HOME."""
 
-SECRET_FILES: Final = frozenset({"auth.json", ".env", "guest_handoff.json", "nous_auth.json"})
+SECRET_FILES: Final = frozenset(
+    {
+        "auth.json", ".env", "guest_handoff.json", "nous_auth.json", ".netrc", "_netrc", ".git-credentials", ".pgpass",
+        ".pypirc", ".npmrc", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "credentials", "credentials.json",
+    }
+)  # fmt: skip
+"""Files that hold credentials wherever they lie: ours, and those of the tools that an agent works with."""
+
+SECRET_FOLDERS: Final = frozenset({".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker"})
+SECRET_ENDINGS: Final = (".pem", ".key", ".p12", ".pfx", ".kdbx")
 
 DROPPED: Final = frozenset(
     {
@@ -57,6 +68,11 @@ DROPPED: Final = frozenset(
 """Names at the top of an imported profile that could steer processes or carry somebody's trust: left out and listed."""
 
 BLOCK: Final = 1024 * 1024
+MAX_FILE: Final = 64 * BLOCK
+"""Largest file in bytes that goes into an archive or comes out of one: it is held in memory."""
+
+MAX_HEADER: Final = 64 * 1024
+"""Largest extended header in bytes: tarfile reads it whole, before anybody can judge the member behind it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -117,35 +133,68 @@ def default_target(root: Path, name: str, stamp: str) -> Path:
     return root / "profile-exports" / f"{name}-{stamp}.tar.gz"
 
 
-def export_profile(root: Path, text: str, target: Path) -> Exported:
+def export_profile(root: Path, text: str, target: Path, *, limits: Limits | None = None) -> Exported:
     """Write a profile as an archive: one top folder, no credential file, every text redacted, no links.
+
+    What an import would refuse (a strange name, one path in two spellings, a huge file) and what cannot be read is left out and
+    named: one such file must not make the whole archive useless on the day it is needed.
 
     Args:
         root: the root home.
         text: the profile's name.
         target: the archive; must not exist.
+        limits: what an import would take.
 
     Raises:
-        ProfileError: no such profile, or a target that is taken or lies in a git checkout.
+        ProfileError: no such profile, a target that is taken or lies in a git checkout, or more than an import takes.
         StoreError: it cannot be written.
     """
+    limits = Limits() if limits is None else limits
     profile = find_profile(root, text)
     target = Path(os.path.abspath(target))
     _check_target(target)
     make_folder(target.parent)
     left: list[str] = []
     buffer = io.BytesIO()
-    files = 0
+    files = total = 0
+    seen: dict[str, bool] = {}
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=6) as archive:
         for path in _exported(profile, left):
-            data = _redacted((profile.home / path).read_bytes())
             info = tarfile.TarInfo(f"{profile.name}/{path}")
-            info.size, info.mode = len(data), 0o600
-            info.mtime = int((profile.home / path).stat().st_mtime)
+            data = _taken(profile.home / path, info, seen, limits)
+            if data is None:
+                left.append(path)
+                continue
+            files, total = files + 1, total + len(data)
+            _check_room(profile.name, files, total, limits)
             archive.addfile(info, io.BytesIO(data))
-            files += 1
     write_bytes(target, buffer.getvalue())
     return Exported(path=target, files=files, left_out=tuple(left))
+
+
+def _check_room(name: str, files: int, size: int, limits: Limits) -> None:
+    if files > limits.members or size > limits.size:
+        raise ProfileError(
+            f"{name} holds more than an archive may ({limits.members} files, {limits.size // 1024**3} GiB).",
+            advice="Move what is large out of its folder (workspace, sessions) and export it again.",
+        )
+
+
+def _taken(path: Path, info: tarfile.TarInfo, seen: dict[str, bool], limits: Limits) -> bytes | None:
+    """The bytes that go into the archive, with the member's facts filled in; None for a file that is left out."""
+    try:
+        _no_twin(seen, _parts(info, limits), is_folder=False)
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(handle, "rb") as file:
+            fact = os.fstat(handle)
+            data = file.read(MAX_FILE + 1) if stat.S_ISREG(fact.st_mode) else None
+    except (OSError, StoreError):
+        return None  # the caller names it
+    if data is None or len(data) > MAX_FILE:
+        return None
+    data = _redacted(data)
+    info.size, info.mode, info.mtime = len(data), 0o700 if fact.st_mode & 0o100 else 0o600, int(fact.st_mtime)
+    return data
 
 
 def _check_target(target: Path) -> None:
@@ -167,15 +216,22 @@ def _check_target(target: Path) -> None:
 
 
 def _secret(name: str) -> bool:
-    """Whether a file may hold credentials: a store, its half-written temp file, or a damaged one that was put aside."""
+    """Whether a file may hold credentials: a store, its half-written temp file, a copy of one, or one that was put aside."""
+    name = name.casefold()
     aside = name.endswith(".corrupt") or ".corrupt." in name
-    return aside or name in SECRET_FILES or name.startswith((".auth.json", ".guest_handoff", ".nous_auth"))
+    ours = name.startswith((".auth.json", ".guest_handoff", ".nous_auth", ".env.", ".env~", "auth.json."))
+    return aside or ours or name in SECRET_FILES or name.endswith(SECRET_ENDINGS)
 
 
 def _unwanted(top: str, is_root: bool) -> bool:
     if is_root:
         return top not in ROOT_ALLOWED
-    return _secret(top) or top in NOT_EXPORTED or top.endswith((".lock", ".sock", ".pid", ".sock.path"))
+    return (
+        _secret(top)
+        or top in SECRET_FOLDERS
+        or top in NOT_EXPORTED
+        or top.endswith((".lock", ".sock", ".pid", ".sock.path"))
+    )
 
 
 def _exported(profile: Profile, left: list[str]) -> Iterator[str]:
@@ -191,9 +247,14 @@ def _files(home: Path, top: str, left: list[str]) -> Iterator[str]:
     if not (home / top).is_dir() or (home / top).is_symlink():
         yield from (path for path in (top,) if _plain(home, path, left))
         return
-    for base, folders, names in os.walk(home / top):
+
+    def unread(error: OSError) -> None:
+        left.append(os.path.relpath(error.filename, home))
+
+    for base, folders, names in os.walk(home / top, onerror=unread):
         here = Path(base).relative_to(home).as_posix()
-        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        left.extend(f"{here}/{name}" for name in folders if name in SECRET_FOLDERS)
+        folders[:] = sorted(name for name in folders if name not in {"__pycache__", *SECRET_FOLDERS})
         for name in sorted(names):
             path = f"{here}/{name}"
             if _secret(name):
@@ -203,21 +264,33 @@ def _files(home: Path, top: str, left: list[str]) -> Iterator[str]:
 
 
 def _plain(home: Path, path: str, left: list[str]) -> bool:
-    info = (home / path).lstat()
-    if stat.S_ISREG(info.st_mode) and info.st_size <= 64 * BLOCK:
+    try:
+        info = (home / path).lstat()
+    except OSError:
+        left.append(path)
+        return False
+    if stat.S_ISREG(info.st_mode) and info.st_size <= MAX_FILE:
         return True
     left.append(path)
     return False
 
 
 def _redacted(data: bytes) -> bytes:
-    """Text with everything that looks like a credential masked; other bytes as they are."""
-    if b"\0" in data[:8192]:
+    """Text with everything that looks like a credential masked, whatever its encoding; binary data as it is."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        codings: tuple[str, ...] = ("utf-16",)
+    elif b"\0" in data[:8192]:
         return data
-    try:
-        return redact(data.decode("utf-8")).encode()
-    except UnicodeDecodeError:
-        return data
+    else:
+        codings = ("utf-8", "latin-1")  # the second reads any bytes and gives the same ones back
+    for coding in codings:
+        try:
+            text = data.decode(coding)
+        except UnicodeDecodeError:
+            continue
+        masked = redact(text)
+        return data if masked == text else masked.encode(coding)
+    return data
 
 
 # --- import
@@ -255,7 +328,10 @@ class _Counted(io.RawIOBase):
     """A gunzipped stream that ends in an error when it grows beyond what the packed bytes allow."""
 
     def __init__(self, path: Path, limits: Limits) -> None:
-        self._packed = path.stat().st_size
+        fact = path.stat()
+        if not stat.S_ISREG(fact.st_mode):  # a pipe would wait for ever, and it is read twice
+            raise StoreError(f"{clean(path, 200)} is no file.", advice="Save the archive to a file first.")
+        self._packed = fact.st_size
         self._file = gzip.open(path)  # noqa: SIM115 - closed by `close`
         self._limit = min(limits.size, max(self._packed * limits.ratio, BLOCK)) + BLOCK
         self._read = 0
@@ -280,13 +356,32 @@ class _Counted(io.RawIOBase):
         super().close()
 
 
+class _Member(tarfile.TarInfo):
+    """A member whose extended headers are bounded: the library reads them whole, however long they say they are."""
+
+    _EXTENDED: Final = (
+        tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK,
+    )  # fmt: skip
+
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        if self.type in self._EXTENDED and not 0 <= self.size <= MAX_HEADER:
+            raise StoreError("The archive holds a header that is larger than it may be.")
+        member: tarfile.TarInfo = super()._proc_member(archive)  # type: ignore[misc]
+        return member
+
+
 @contextmanager
 def _opened(path: Path, limits: Limits) -> Iterator[tarfile.TarFile]:
     try:
-        with _Counted(path, limits) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+        with (
+            _Counted(path, limits) as stream,
+            tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as archive,
+        ):
             yield archive
     except FileNotFoundError as error:
         raise StoreError(f"{clean(path, 200)} does not exist.") from error
+    except RecursionError as error:  # the library reads a chain of headers by calling itself
+        raise StoreError(f"{clean(path, 200)} holds too many headers in a row.") from error
     except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError) as error:
         raise StoreError(
             f"{clean(path, 200)} is no archive that can be read: {clean(error, 100)}."
@@ -327,6 +422,10 @@ def _judge(archive: Path, limits: Limits) -> tuple[str, tuple[str, ...], list[st
             if count > limits.members:
                 raise StoreError(f"The archive holds more than {limits.members} entries.")
             parts = _parts(member, limits)
+            if member.size > MAX_FILE:
+                raise StoreError(
+                    f"The archive holds a file of more than {MAX_FILE // BLOCK} MiB: {clean(member.name, 100)!r}."
+                )
             tops.add(parts[0])
             _no_twin(seen, parts, member.isdir())
             path = "/".join(parts[1:])

@@ -96,9 +96,11 @@ _SECRET_SHAPES: Final = re.compile(
     r"|(?i:\bbearer\s+[A-Za-z0-9._~+/=-]{8,})"
     r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"  # URL userinfo
     r"|\b\d{8,10}:[A-Za-z0-9_-]{30,}\b"  # Telegram bot token
+    r"|\b(?:sk-|gh[pousr]_|github_pat_|xox[abeprs]-)[A-Za-z0-9_-]{16,}|\bAKIA[0-9A-Z]{16}\b"  # model, forge, chat, cloud keys
+    r"|-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[A-Za-z0-9+/=\s:,-]*?-----END [A-Z ]{0,30}PRIVATE KEY-----"
 )
 _SECRET_PAIR: Final = re.compile(
-    r"(?i)(\b[\w.-]*(?:token|secret|password|passwd|api[_-]?key|authorization|private[_-]?key)[\"']?\s*[:=]\s*[\"']?)"
+    r"(?i)(\b[\w.-]*(?:token|secret|password|passwd|api[_-]?key|authorization|private[_-]?key|access[_-]?key)[\"']?\s*[:=]\s*[\"']?)"
     r"([^\s\"',;}{]{6,})"
 )
 

@@ -17,6 +17,7 @@ from nedura.profile_archive import default_target, export_profile, import_profil
 from nedura.profile_card import edit_card, read_card
 from nedura.profile_change import delete_profile, rename_profile, use_profile
 from nedura.profiles import Profile, create_profile, find_profile, list_profiles, stray_profiles
+from nedura.text import clean
 from nedura.wrappers import Wrapper, find_wrappers, make_wrapper, remove_wrapper
 from nedura_cli.output import Output
 from nedura_cli.profile_facts import facts_of
@@ -242,7 +243,15 @@ def export(args: argparse.Namespace, output: Output) -> int:
     )
     output.line(f"Wrote {made.files} files of {profile.name} to {made.path}.")
     output.line("Credentials are left out, and what looks like one is masked. Read it before you share it.")
+    _left_out(made.left_out, output)
     return 0
+
+
+def _left_out(paths: Sequence[str], output: Output) -> None:
+    for path in paths[:20]:
+        output.remark(f"left out: {clean(path, 200)}")
+    if len(paths) > 20:
+        output.remark(f"left out: {len(paths) - 20} more (--json names them all)")
 
 
 def import_(args: argparse.Namespace, output: Output) -> int:
@@ -257,6 +266,5 @@ def import_(args: argparse.Namespace, output: Output) -> int:
         }
     )
     output.line(f"Made {made.profile.name} of {made.files} files in {made.profile.home}.")
-    for path in made.left_out[:20]:
-        output.remark(f"left out: {path}")
+    _left_out(made.left_out, output)
     return 0
