@@ -212,7 +212,10 @@ def find_socket(home: Path, name: str, environ: Mapping[str, str], uid: int | No
 
 
 def _trusted(path: Path, owner: int) -> bool:
-    info = os.lstat(path)
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return False  # it went away, or its folder cannot be entered
     return stat.S_ISSOCK(info.st_mode) and info.st_uid == owner and not info.st_mode & 0o077
 
 

@@ -186,6 +186,23 @@ async def test_a_long_home_falls_back_to_a_private_folder(long_home: Path, tmp_p
     assert find_socket(long_home, "gateway", environ) is None
 
 
+async def test_a_pointer_whose_socket_is_gone_is_no_answer(tmp_path: Path) -> None:
+    """A tidied /tmp, a member that ends while it is looked for: the client falls back to the files, it never raises."""
+    home = tmp_path / ("x" * 90) / "home"
+    home.mkdir(parents=True)
+    bound = bind_socket(home, "gateway", os.environ)
+    assert bound is not None
+    assert bound.path.parent != home
+    try:
+        assert find_socket(home, "gateway", os.environ) == bound.path
+        bound.path.unlink()
+        assert find_socket(home, "gateway", os.environ) is None
+        assert await ask(home, "identify") is None
+        assert ask_now(home, "identify") is None
+    finally:
+        bound.close()
+
+
 async def test_a_pointer_may_name_our_folders_only(long_home: Path, tmp_path: Path) -> None:
     foreign = tmp_path / "f.sock"
     with socket.socket(socket.AF_UNIX) as server:
