@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from nedura.streams import mend_streams, outlive_reader
+
 if TYPE_CHECKING:
     import argparse
 
@@ -15,10 +17,29 @@ __all__ = ["main", "run_from"]
 
 EXIT_TORN = 1
 EXIT_UNPINNED = 69
+EXIT_INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parse as `nedura gateway run` does and run; returns the exit code."""
+    """Parse as `nedura gateway run` does and run; returns the exit code, 130 when it was interrupted before it served.
+
+    A stream that is closed or full costs its lines, never the gateway, and no socket of it becomes a standard stream.
+    """
+    streams = mend_streams()
+    outlive_reader()
+    try:
+        return _main(sys.argv[1:] if argv is None else argv)
+    except SystemExit as end:  # argparse has printed the help
+        problem = streams.problem()
+        if problem:
+            sys.stderr.write(f"nedura-gateway: the output could not be written: {problem}.\n")
+        return 1 if problem else int(end.code or 0)
+    except KeyboardInterrupt:
+        sys.stderr.write("\nnedura-gateway: interrupted.\n")
+        return EXIT_INTERRUPTED
+
+
+def _main(argv: Sequence[str]) -> int:
     if reason := _torn():
         sys.stderr.write(f"nedura-gateway: {reason}\n")
         return EXIT_TORN
@@ -27,14 +48,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     if reason := pinned():
         sys.stderr.write(f"nedura-gateway: {reason}\n")
         return EXIT_UNPINNED
-    from nedura.commands import build_parser, own_flags
+    from nedura.commands import build_parser, own_flags, subparser
     from nedura.errors import NeduraError
     from nedura.profile_flag import select
 
-    words = ["gateway", "run", *(sys.argv[1:] if argv is None else argv)]
     try:
-        selection = select(words, os.environ, own_flags)
-        args = build_parser("nedura-gateway").parse_args(selection.argv)
+        selection = select(["gateway", "run", *argv], os.environ, own_flags)
+        parser = build_parser("nedura-gateway")
+        group = subparser(parser, "gateway")
+        run_parser = subparser(group, "run") if group is not None else None
+        assert run_parser is not None
+        run_parser.prog = parser.prog  # the two words are ours, not the caller's
+        args = parser.parse_args(selection.argv)
     except NeduraError as error:
         sys.stderr.write(f"nedura-gateway: {error.diagnostics()}\n")
         return error.exit_code
@@ -77,7 +102,7 @@ def run_from(args: argparse.Namespace) -> int:
     from nedura_gateway.logs import set_up_logging
 
     set_up_logging(verbose=bool(args.verbose))
-    sys.setswitchinterval(0.001)  # turns that compute must not keep the control socket's thread waiting
+    sys.setswitchinterval(0.0003)  # turns that compute must not keep the control socket's thread waiting, which asks for the GIL several times
     supervised = bool(args.external_supervisor or os.environ.get("NEDURA_SUPERVISED_CHILD"))
     options = GatewayOptions(
         handler=args.answer,
