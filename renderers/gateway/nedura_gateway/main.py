@@ -102,7 +102,8 @@ def run_from(args: argparse.Namespace) -> int:
     from nedura_gateway.logs import set_up_logging
 
     set_up_logging(verbose=bool(args.verbose))
-    sys.setswitchinterval(0.0003)  # turns that compute must not keep the control socket's thread waiting, which asks for the GIL several times
+    # turns that compute must not keep the control socket's thread waiting, which asks for the GIL several times
+    sys.setswitchinterval(0.0003)
     supervised = bool(args.external_supervisor or os.environ.get("NEDURA_SUPERVISED_CHILD"))
     options = GatewayOptions(
         handler=args.answer,
