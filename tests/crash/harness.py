@@ -118,8 +118,11 @@ class Harness:
         if blow.code not in (EXITS[kill.what] if blow.reached else {0}):
             found.append(f"after the strike: exit code {blow.code}: {self.said()[-300:]}")
         if power:
-            with self.timed("boot"):
-                self.host.boot()
+            try:
+                with self.timed("boot"):
+                    self.host.boot()
+            except AssertionError as error:  # nothing that runs can be asked any further
+                return [*found, f"after the strike: the gateways do not start again: {str(error)[:300]}"]
         with self.timed("launch"):
             launch = world.command("fleet", "status")
         if launch.returncode != 0:
