@@ -30,7 +30,7 @@ from nedura.installs import (
 from nedura.locks import FileLock
 from nedura.product import NEDURA, Product
 from nedura.update.ledger.leftovers import sweep_folder
-from nedura.update.ledger.lock import is_running
+from nedura.update.ledger.lock import is_running, lock_place
 from nedura.update.ledger.obligations import RestartObligation, TailObligation, restart_folder
 
 __all__ = ["Launch"]
@@ -110,8 +110,7 @@ class Launch:
         tail = TailObligation(self.install.folder)
         if not tail.is_armed():
             return
-        lock_file = self.install.folder / f".{self.product.command}-update.lock"
-        if is_running(self.root_home, lock_file, self.product, self.now()):
+        if self._is_running():
             return  # it is being finished right now, if only by the half that survived
         attempts = tail.attempts()
         command = self.product.command
@@ -136,6 +135,11 @@ class Launch:
         elif code != 0 or tail.is_armed():
             self.say(f"{command}: the last update is still not finished; see: {command} logs update")
 
+    def _is_running(self) -> bool:
+        checkout = None if self.shared == self.install.folder else self.shared
+        lock_file = lock_place(self.install.folder, checkout, self.product)
+        return is_running(self.root_home, lock_file, self.product, self.now())
+
     def _start(self, limit: float) -> int | None:
         flags = ["-I", "-B"] if sys.flags.isolated else ["-B"]
         argv = [
@@ -152,6 +156,7 @@ class Launch:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            cwd="/",  # it may outlive us: it keeps no folder of the caller's busy and imports nothing from it
             start_new_session=True,
             env={**self.environ, self.product.env("HOME"): str(self.root_home)},
         )
@@ -165,8 +170,8 @@ class Launch:
         """The restart warning, after the live fleet was asked: what it proves is cleared without a word."""
         debt = RestartObligation(restart_folder(self.environ, self.product), self.shared, self.root_home)
         record = debt.read()
-        if record is None:
-            return
+        if record is None or self._is_running():
+            return  # a running update arms it before its move and restarts the fleet itself
         import asyncio  # only a debt pays for it
 
         owed = asyncio.run(self._owed(debt))

@@ -22,6 +22,7 @@ from nedura.update.completion.steps import ending
 from nedura.update.events import Committed, Outcome, Prepared, UpdateFinished
 from nedura.update.ledger import marker
 from nedura.update.ledger.journal import Journal
+from nedura.update.ledger.lock import lock_place
 from nedura.update.ledger.receipt import owed_steps, unreadable
 from nedura.update.parts import UpdateParts
 from nedura.update.run import Run
@@ -162,17 +163,9 @@ def is_skipped(name: str, run: Run) -> bool:
 
 def lock_file(run: Run) -> Path:
     """The install's lock: beside its generations (sealed), in the git folder (checkout), else in the root home."""
-    name = f"{run.product.command}-update.lock"
-    if run.layout == "sealed" or run.checkout is None:
-        return (run.root_home if run.install is None else run.install.folder) / f".{name}"
-    git_folder = (
-        run.checkout / ".git"
-    )  # there nothing may end in .lock: that is how git's own left-overs are known
-    return (
-        git_folder / f"{run.product.command}-update-holder"
-        if git_folder.is_dir()
-        else run.checkout / f".{name}"
-    )
+    sealed = run.layout == "sealed" or run.checkout is None
+    folder = run.root_home if run.install is None else run.install.folder
+    return lock_place(folder, None if sealed else run.checkout, run.product)
 
 
 def initiator(run: Run) -> str:

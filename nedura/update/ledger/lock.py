@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Final
@@ -28,6 +29,7 @@ __all__ = [
     "UpdateLockUnusable",
     "format_record",
     "is_running",
+    "lock_place",
     "parse_record",
 ]
 
@@ -92,6 +94,24 @@ def is_live(record: LockRecord | None, now: float) -> bool:
     if record.version == 1 and now - record.started > V1_CEILING:
         return False
     return is_alive(record.owner)
+
+
+def lock_place(folder: Path, checkout: Path | None, product: Product) -> Path:
+    """The install's lock file: beside its generations (sealed), in the git folder (checkout), else beside the release.
+
+    Args:
+        folder: the install's state folder (the root home where there is no install).
+        checkout: the owner's checkout or unpacked release; None for a sealed install.
+        product: names.
+    """
+    name = f"{product.command}-update.lock"
+    if checkout is None:
+        return folder / f".{name}"
+    git_folder = checkout / ".git"
+    if not git_folder.is_dir():
+        return checkout / f".{name}"
+    # there nothing may end in .lock: that is how git's own left-overs are known
+    return git_folder / f"{product.command}-update-holder"
 
 
 def is_running(root_home: Path, lock_file: Path, product: Product, now: float) -> bool:
@@ -196,7 +216,7 @@ class UpdateLock:
     def _lock_install(self, now: float) -> None:
         handle = open_ours(self.lock_file, os.O_RDWR | os.O_CREAT)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._flock(handle)
         except BlockingIOError as error:
             holder = parse_record(os.pread(handle, 4096, 0))
             os.close(handle)
@@ -207,6 +227,21 @@ class UpdateLock:
         os.ftruncate(handle, 0)
         os.pwrite(handle, format_record(LockRecord(myself(), now)), 0)
         self._handle = handle
+
+    def _flock(self, handle: int) -> None:
+        """Take it, past a launch that only looks (`is_running` holds it for a moment).
+
+        Raises:
+            BlockingIOError: somebody keeps it.
+        """
+        for again in (True, True, True, False):
+            try:
+                return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not again or self._adopted:
+                    raise
+                time.sleep(0.02)
+        return None
 
     @property
     def fds(self) -> tuple[int, ...]:

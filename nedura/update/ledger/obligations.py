@@ -72,7 +72,7 @@ class Attempts:
         """Whether a launch may try now: at once after the first failure, then every 15 minutes, six times in all."""
         if self.count >= MAX_ATTEMPTS:
             return False
-        return self.count < 2 or now - self.last >= RETRY_AFTER
+        return self.count < 2 or not self.last <= now < self.last + RETRY_AFTER  # a future cannot have been
 
     @property
     def exhausted(self) -> bool:
@@ -258,12 +258,19 @@ class RestartObligation:
                 if record is not None and record.readable:
                     write_json(path, restart_record.encode(how(record)))
 
-    def clear(self) -> None:
+    def clear(self, seen: RestartRecord | None = None) -> None:
         """Nothing is owed. Only after positive proof (`restart_record.settled`).
+
+        Args:
+            seen: the record that the proof is about; one that was armed or changed since stays.
 
         Raises:
             StoreError: it cannot be removed.
         """
         for path in (self.host_path, self.fallback_path):
-            if not _is_missing(path):
-                remove(path)
+            if _is_missing(path):
+                continue
+            with locked(self._mutex if path == self.host_path else path.with_name(".fleet_restart.mutex")):
+                data = _found(path)
+                if data is not None and (seen is None or restart_record.decode(data) == seen):
+                    remove(path)

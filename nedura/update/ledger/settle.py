@@ -58,7 +58,7 @@ async def settle_from_fleet(
     idle = await fleet.idle([name for name in asked if name not in seen])
     nobody = not found.gateways and not returning
     if record.readable and restart_record.settled(record, live, idle=idle, expects_none=nobody):
-        debt.clear()
+        debt.clear(record)  # an update that armed it anew while we looked keeps what it armed
         return None
     stale = {row.profile for row in rows if row.state not in ("current", "external")}
     missing = {name for name in asked if name not in seen and name not in idle}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import attrs
@@ -29,6 +30,7 @@ class Desk:
     clears: bool = True
     runs: int = 0
     lines: list[str] = attrs.field(factory=list)
+    shared: Path | None = None
 
     @property
     def paths(self) -> InstallPaths:
@@ -49,7 +51,7 @@ class Desk:
         Launch(
             root_home=self.home,
             install=self.paths,
-            shared=self.paths.folder,
+            shared=self.shared or self.paths.folder,
             environ={**os.environ, "NEDURA_GATEWAY_LOCK_DIR": str(self.home / "locks")},
             say=self.lines.append,
             finish=self.finish,
@@ -115,6 +117,62 @@ def test_an_update_that_still_runs_is_left_to_itself(desk: Desk) -> None:
     lock.release()
     desk.launch()
     assert desk.runs == 1
+
+
+def test_the_second_half_of_a_working_trees_update_is_seen_too(desk: Desk, tmp_path: Path) -> None:
+    """Its lock is in the git folder; with the first half killed nothing else tells of it."""
+    checkout = tmp_path / "checkout"
+    (checkout / ".git").mkdir(parents=True)
+    desk.shared = checkout
+    desk.tail.arm()
+    lock = UpdateLock(desk.home, checkout / ".git" / "nedura-update-holder", NEDURA, {})
+    lock.acquire(desk.now)
+    (desk.home / ".nedura-update-in-progress").unlink()
+    assert desk.launch() == []
+    assert desk.runs == 0
+    lock.release()
+    desk.launch()
+    assert desk.runs == 1
+
+
+def test_a_launch_beside_a_running_update_neither_warns_of_its_restart_nor_forgets_it(desk: Desk) -> None:
+    """Armed before the move, it looks settled until the move: every gateway runs what is current then."""
+    debt = owe(desk, "default")
+    lock = UpdateLock(desk.home, desk.paths.folder / ".nedura-update.lock", NEDURA, {})
+    lock.acquire(desk.now)
+    assert desk.launch() == []
+    assert debt.read() is not None
+    lock.release()
+    desk.launch()
+    assert debt.read() is None
+
+
+async def test_what_an_update_arms_while_the_fleet_is_asked_stays(desk: Desk) -> None:
+    debt = owe(desk, "default")
+
+    class Slow(ToyFleet):
+        async def idle(self, profiles):  # type: ignore[no-untyped-def]
+            debt.arm(now=2.0, owner="next", expected=NEW, inventory=[{"profile": "default"}])
+            return await super().idle(profiles)
+
+    await asked(desk, Slow((gateway("default", desk.home, 5, NEW),)))
+    record = debt.read()
+    assert record is not None
+    assert record.owners == ("r", "next")
+
+
+def test_an_update_may_start_while_a_launch_looks(desk: Desk) -> None:
+    """A launch holds the install lock for a moment to see whether anybody has it: that refuses no update."""
+    place = desk.paths.folder / ".nedura-update.lock"
+    place.parent.mkdir(parents=True)
+    look = FileLock(place)
+    assert look.try_acquire()
+    timer = threading.Timer(0.03, look.release)
+    timer.start()
+    lock = UpdateLock(desk.home, place, NEDURA, {})
+    lock.acquire(desk.now)
+    timer.join()
+    lock.release()
 
 
 def test_a_home_that_cannot_be_used_does_not_stop_a_launch(desk: Desk) -> None:

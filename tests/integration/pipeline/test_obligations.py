@@ -66,7 +66,15 @@ def test_a_tail_that_cannot_be_read_is_owed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("count", "since", "due"),
-    [(0, 0, True), (1, 1, True), (2, 10, False), (2, 901, True), (5, 901, True), (6, 9e9, False)],
+    [
+        (0, 0, True),
+        (1, 1, True),
+        (2, 10, False),
+        (2, 901, True),
+        (5, 901, True),
+        (6, 9e9, False),
+        (2, -50, True),
+    ],
 )
 def test_launches_back_off_and_stop(count: int, since: float, due: bool) -> None:
     assert Attempts(count, 1000.0).due(1000.0 + since) is due
