@@ -15,7 +15,7 @@ from nedura.errors import ProfileError, StoreError
 from nedura.homes import DEFAULT_PROFILE, home_for_profile, profiles_root
 from nedura.profile_card import edit_card
 from nedura.profile_flag import STICKY_FILE, sticky_profile
-from nedura.profiles import Profile, check_name, find_profile, profiles_lock, tombstone
+from nedura.profiles import RENAMING, Profile, check_free, check_name, find_profile, profiles_lock, tombstone
 from nedura.records import fsync_folder, make_folder, remove, write_bytes
 from nedura.wrappers import find_wrappers, remove_wrapper, retarget_wrapper
 
@@ -86,9 +86,9 @@ def _stick(root: Path, name: str) -> None:
         write_bytes(root / STICKY_FILE, f"{name}\n".encode())
 
 
-def _mark(root: Path, name: str) -> None:
+def _mark(root: Path, name: str, content: bytes = b"") -> None:
     make_folder(tombstone(root, name).parent)
-    write_bytes(tombstone(root, name), b"")
+    write_bytes(tombstone(root, name), content)
 
 
 def _own_folder(root: Path, name: str) -> Path:
@@ -121,7 +121,7 @@ async def delete_profile(
         StoreError: its folder could not be removed.
     """
     runtimes = RealRuntimes() if runtimes is None else runtimes
-    profile = find_profile(root, text)
+    profile = find_profile(root, text, half_deleted=True)
     home = _own_folder(root, profile.name)
     await runtimes.disable(home)
     await runtimes.stop(home)
@@ -192,9 +192,7 @@ async def rename_profile(
         return profile
     name = check_name(to, new=True)
     home = _own_folder(root, profile.name)
-    target = home_for_profile(root, name)
-    if os.path.lexists(target):
-        raise ProfileError(f"There is a profile {name!r} already.", advice="Choose another name.")
+    check_free(root, name)
     await runtimes.disable(home)
     await runtimes.stop(home)
     await asyncio.to_thread(_rename, root, profile.name, name, environ)
@@ -205,16 +203,18 @@ def _rename(root: Path, old: str, new: str, environ: Mapping[str, str] | None) -
     home, target = home_for_profile(root, old), home_for_profile(root, new)
     with profiles_lock(root):
         sticky = sticky_profile(root) == old
-        _mark(root, old)
+        check_free(root, new)
+        remove(tombstone(root, new))
+        _mark(root, old, RENAMING)  # killed from here on, the profile is there under one of its names
         try:
             os.rename(home, target)
         except OSError as error:
             remove(tombstone(root, old))
             raise StoreError(f"{home} cannot be renamed: {error.strerror}.") from error
         fsync_folder(profiles_root(root))
-        remove(tombstone(root, new))
+        _mark(root, old)
         for wrapper in find_wrappers(environ):
             if wrapper.profile == old:
-                retarget_wrapper(wrapper, new)
+                retarget_wrapper(wrapper, new, environ=environ)
         if sticky:
             _stick(root, new)

@@ -16,23 +16,26 @@ from typing import Final
 import attrs
 
 from nedura.config import edit_config, read_config
-from nedura.errors import ConfigError, ProfileError, StoreError
+from nedura.errors import ConfigError, ProfileError, RecordMissing, StoreError
 from nedura.homes import DEFAULT_PROFILE, PROFILE_NAME, home_for_profile, profiles_root
 from nedura.locks import locked
 from nedura.profile_flag import normal_name, sticky_profile
-from nedura.records import fsync_folder, make_folder, remove, write_bytes
+from nedura.records import fsync_folder, make_folder, read_bytes, remove, write_bytes
 from nedura.text import clean
 
 __all__ = [
     "ENV_HEADER",
     "FOLDERS",
     "NO_SKILLS",
+    "RENAMING",
     "RESERVED",
     "Profile",
     "Stray",
+    "check_free",
     "check_name",
     "create_profile",
     "find_profile",
+    "is_deleted",
     "list_profiles",
     "profiles_lock",
     "publish",
@@ -46,6 +49,9 @@ RESERVED: Final = frozenset({"nedura", "default", "test", "tmp", "root", "sudo"}
 
 NO_SKILLS: Final = ".no-bundled-skills"
 _TOMBSTONES: Final = ".deleted"
+RENAMING: Final = b"renaming\n"
+"""What the tombstone of a profile's old name holds until the rename is done."""
+
 ENV_HEADER: Final = b"# Secrets of this profile, NAME=value. Readable by you alone.\n"
 _SOUL: Final = b"# Who you are\n"
 
@@ -117,9 +123,19 @@ def _flaw(entry: os.DirEntry[str], root: Path) -> str:
         return "not a profile name"
     if not entry.is_dir():
         return "a dangling link" if entry.is_symlink() else "not a folder"
-    if tombstone(root, entry.name).exists():
-        return "deleted"
+    if is_deleted(root, entry.name):
+        return f"deleted, but not whole; finish it with: nedura profile delete {entry.name}"
     return ""
+
+
+def is_deleted(root: Path, name: str) -> bool:
+    """Whether a tombstone stands. That of a rename which was cut off before it moved anything counts for nothing (its folder is there)."""
+    try:
+        return read_bytes(tombstone(root, name)) != RENAMING
+    except RecordMissing:
+        return False
+    except StoreError:
+        return True  # whatever stands there marks a deleted profile
 
 
 def list_profiles(root: Path) -> tuple[Profile, ...]:
@@ -146,8 +162,13 @@ def stray_profiles(root: Path) -> tuple[Stray, ...]:
     return tuple(Stray(name=clean(entry.name, 80), reason=flaw) for entry, flaw in entries if flaw)
 
 
-def find_profile(root: Path, text: str) -> Profile:
+def find_profile(root: Path, text: str, *, half_deleted: bool = False) -> Profile:
     """A profile by name.
+
+    Args:
+        root: the root home.
+        text: its name.
+        half_deleted: also one whose deletion was cut off, so that it can be finished.
 
     Raises:
         ProfileError: there is none of that name.
@@ -156,7 +177,27 @@ def find_profile(root: Path, text: str) -> Profile:
     for profile in list_profiles(root):
         if profile.name == name:
             return profile
+    home = home_for_profile(root, name)
+    if half_deleted and name != DEFAULT_PROFILE and home.is_dir() and is_deleted(root, name):
+        return Profile(name=name, home=home)
     raise ProfileError(f"There is no profile {name!r}.", advice="See: nedura profile list")
+
+
+def check_free(root: Path, name: str) -> None:
+    """Refuse a checked name that something in the profiles folder has already.
+
+    Raises:
+        ProfileError: it is taken; says what to do about a half deleted profile.
+    """
+    home = home_for_profile(root, name)
+    if not os.path.lexists(home):
+        return
+    if home.is_dir() and is_deleted(root, name):
+        raise ProfileError(
+            f"The profile {name!r} was deleted, but not whole.",
+            advice=f"Finish it with: nedura profile delete {name}",
+        )
+    raise ProfileError(f"There is a profile {name!r} already.", advice="Choose another name.")
 
 
 def tombstone(root: Path, name: str) -> Path:
@@ -190,20 +231,28 @@ def publish(root: Path, name: str, build: Callable[[Path], None]) -> Profile:
     """
     target = home_for_profile(root, name)
     with profiles_lock(root):
-        if os.path.lexists(target):
-            raise ProfileError(f"There is a profile {name!r} already.", advice="Choose another name.")
+        check_free(root, name)
+        _drop_stagings(root)
         staging = profiles_root(root) / f".{name}.staging-{os.getpid()}"
-        shutil.rmtree(staging, ignore_errors=True)
         try:
             build(make_folder(staging))
+            remove(
+                tombstone(root, name)
+            )  # first: a crash between the two must not leave a profile that counts as deleted
             os.rename(staging, target)
             fsync_folder(target.parent)
         except OSError as error:
             raise StoreError(f"The profile {name!r} cannot be made: {error.strerror}.") from error
         finally:
             shutil.rmtree(staging, ignore_errors=True)
-        remove(tombstone(root, name))
     return Profile(name=name, home=target)
+
+
+def _drop_stagings(root: Path) -> None:
+    """Remove what builders that were killed left behind. Under the lock nobody else builds."""
+    for entry in _entries(root):
+        if entry.name.startswith(".") and ".staging-" in entry.name and entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def create_profile(

@@ -125,16 +125,19 @@ def make_wrapper(
     return Wrapper(alias=name, profile=profile, path=path)
 
 
-def retarget_wrapper(wrapper: Wrapper, profile: str) -> Wrapper:
+def retarget_wrapper(wrapper: Wrapper, profile: str, *, environ: Mapping[str, str] | None = None) -> Wrapper:
     """Let a wrapper serve a profile's new name; the one that was named after the old is renamed too, if the name is free.
+
+    Free means that no other program has it: a profile that is renamed to `git` must not take the place of git.
 
     Raises:
         StoreError: it cannot be written.
     """
+    environ = os.environ if environ is None else environ
     script = _read(wrapper.path).replace(f"-p {wrapper.profile}", f"-p {profile}")
     alias = profile if wrapper.alias == wrapper.profile else wrapper.alias
     path = wrapper.path.with_name(alias)
-    if path != wrapper.path and os.path.lexists(path):
+    if path != wrapper.path and (os.path.lexists(path) or shutil.which(alias, path=environ.get("PATH"))):
         alias, path = wrapper.alias, wrapper.path
     write_bytes(path, script.encode(), 0o755)
     if path != wrapper.path:

@@ -14,6 +14,7 @@ import attrs
 from nedura.fleet.model import ForeignReason
 from nedura.homes import PROFILE_NAME, profiles_root
 from nedura.product import NEDURA, Product
+from nedura.profiles import is_deleted
 
 __all__ = ["HomeKey", "Scope", "home_from_environ", "home_key", "home_of_process", "homes_of", "same_home"]
 
@@ -100,7 +101,7 @@ def homes_of(root: Path, *extra: Path) -> tuple[Path, ...]:
 
 def _live(folder: Path, name: str) -> bool:
     """Whether a profile is there and not marked as deleted."""
-    return (folder / name).is_dir() and not (folder / ".deleted" / name).exists()
+    return (folder / name).is_dir() and not is_deleted(folder.parent, name)
 
 
 @attrs.frozen

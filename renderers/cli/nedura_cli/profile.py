@@ -177,7 +177,7 @@ def rename(args: argparse.Namespace, output: Output) -> int:
 
 def delete(args: argparse.Namespace, output: Output) -> int:
     """Delete a profile after its name was typed."""
-    profile = find_profile(_root(), args.name)
+    profile = find_profile(_root(), args.name, half_deleted=True)
     if not args.yes:
         _confirm(profile, output)
     asyncio.run(delete_profile(_root(), profile.name))
