@@ -24,7 +24,7 @@ class FakeClock:
     def __init__(self, now: float = START, *, autojump: bool = True) -> None:
         self._time = now
         self._monotonic = 1000.0
-        self._autojump = autojump
+        self.autojump = autojump
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
         self._numbers = itertools.count()
         self._pump: asyncio.Task[None] | None = None
@@ -52,7 +52,7 @@ class FakeClock:
             return
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._sleepers, (self._monotonic + seconds, next(self._numbers), done))
-        if self._autojump and (self._pump is None or self._pump.done()):
+        if self.autojump and (self._pump is None or self._pump.done()):
             self._pump = asyncio.create_task(self._jump())
         await done
 

@@ -84,7 +84,7 @@ class ChatSocket:
     async def start(self) -> None:
         """Begin to accept."""
         self._server = await asyncio.start_unix_server(
-            self._client, sock=self._bound.socket, limit=LINE_LIMIT
+            self._accept, sock=self._bound.socket, limit=LINE_LIMIT
         )
 
     async def stop(self) -> None:
@@ -96,19 +96,17 @@ class ChatSocket:
         await asyncio.gather(*self._clients, return_exceptions=True)
         self._bound.close()
 
-    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Take a client in a task of ours: of one that the stream's protocol makes, Python 3.11 logs each cancel as a traceback."""
         peer = peer_of(writer.get_extra_info("socket"))
-        task = asyncio.current_task()
-        if (
-            task is None
-            or peer is None
-            or peer[1] not in (0, os.geteuid())
-            or len(self._clients) >= MAX_CLIENTS
-        ):
+        if peer is None or peer[1] not in (0, os.geteuid()) or len(self._clients) >= MAX_CLIENTS:
             writer.close()
             return
+        task = asyncio.create_task(self._client(reader, writer), name="chat client")
         self._clients.add(task)
+        task.add_done_callback(self._clients.discard)
 
+    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async def send(record: dict[str, Any]) -> None:
             writer.write(json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
             await writer.drain()
@@ -119,7 +117,6 @@ class ChatSocket:
         except (ConnectionError, ValueError):
             logger.debug("a chat client broke off")
         finally:
-            self._clients.discard(task)
             writer.close()
 
     async def _message(self, line: bytes, send: Send) -> None:
@@ -142,10 +139,17 @@ class ChatSocket:
             await send({"error": "internal", "copy": "Something went wrong with this message.", "done": True})
 
     async def _login(self, logins: Logins, asked: _Ask, send: Send) -> None:
-        """Beside the turns: a drain does not wait ten minutes for somebody at a browser."""
+        """Beside the turns: a drain does not wait ten minutes for somebody at a browser, who may have closed the chat meanwhile."""
         sender = Sender(platform=LOCAL, chat=asked.chat, private=True)
+
+        async def push(line: str) -> None:
+            try:
+                await send({"delta": f"{line}\n"})
+            except ConnectionError:  # the code was shown: the sign-in goes on
+                logger.debug("a line of a sign-in could not be sent")
+
         try:
-            await logins.run(self._context.home, sender, lambda line: send({"delta": f"{line}\n"}))
+            await logins.run(self._context.home, sender, push)
         except asyncio.CancelledError:
             await asyncio.shield(send({"error": "interrupted", "copy": STOPPED, "done": True}))
             raise

@@ -63,7 +63,7 @@ Push = Callable[[str], Awaitable[None]]
 
 
 class Logins:
-    """The sign-ins of one process: one at a time, and the same person's newer one takes over.
+    """The sign-ins of one process: one at a time, and the same person's newer one of the same profile takes over.
 
     Args:
         flow: makes the states.
@@ -82,7 +82,7 @@ class Logins:
             push: sends one message to the chat.
         """
         refusal = _refusal(home, sender)
-        ticket = None if refusal else self._desk.begin((sender.platform, sender.chat, sender.user))
+        ticket = None if refusal else self._desk.begin((home, sender.platform, sender.chat, sender.user))
         if ticket is None:
             await push(refusal or BUSY)
             return

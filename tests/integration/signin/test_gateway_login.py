@@ -15,6 +15,7 @@ import pytest
 
 from nedura.fleet import FleetMember, MemberOptions, bind_socket, find_socket
 from nedura.fleet.drain import DrainSettings
+from nedura.testing.portal import Fault
 from nedura_gateway.adapters import Deliver, Inbound
 from nedura_gateway.chat_socket import ChatSocket
 from nedura_gateway.handlers import TurnContext
@@ -127,6 +128,27 @@ async def test_one_at_a_time_and_the_same_person_starts_again(world: World) -> N
     assert not (world.home / "auth.json").exists()
 
 
+async def test_another_profiles_sign_in_is_not_replaced_by_the_same_chat(
+    world: World, tmp_path: Path
+) -> None:
+    """One process serves several profiles, and the local chat has one name in each."""
+    world.portal.knobs.auto_approve = ""
+    world.clock.autojump = False
+    desk, local = logins(world), Sender(platform="local", chat="local", private=True)
+    first = asyncio.create_task(pushed(world, local, desk))
+    await wait_async(lambda: len(world.portal.store.grants) == 1, 5, "the first code")
+    said: list[str] = []
+
+    async def push(line: str) -> None:
+        said.append(line)
+
+    await asyncio.wait_for(desk.run(tmp_path / "other", local, push), 5)
+    assert said == [BUSY]
+    assert not first.done()
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+
+
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
@@ -200,3 +222,30 @@ async def test_the_local_chat_may_sign_in_and_the_gateway_counts_no_turn(world: 
             await room.stop()
     assert said[0] == START
     assert said[-1] == "Signed in as alice@example.test."
+
+
+async def test_a_local_chat_that_was_closed_loses_no_account(world: World) -> None:
+    """The code was shown; a line that nobody can read any more ends nothing."""
+    world.portal.knobs.auto_approve = ""
+    world.clock.autojump = False
+    flow = logins(world)
+    async with FleetMember(world.home, OPTIONS) as member:
+        bound = bind_socket(world.home, "chat", os.environ)
+        room = ChatSocket(bound, member, echo, TurnContext(home=world.home), flow)  # type: ignore[arg-type]
+        await room.start()
+        try:
+            path = find_socket(world.home, "chat", os.environ)
+            assert path is not None
+            reader, writer = await asyncio.open_unix_connection(path)
+            writer.write(b'{"text": "/login"}\n')
+            for _ in range(4):
+                await reader.readline()
+            writer.close()
+            await writer.wait_closed()
+            world.portal.plant(Fault(route="token.device", status=503, body="html", times=2))
+            world.portal.approve()
+            world.clock.autojump = True
+            world.clock.advance(1)
+            await wait_async(lambda: bool(world.store().read().email), 10, "the account")
+        finally:
+            await room.stop()
