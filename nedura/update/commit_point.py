@@ -98,7 +98,10 @@ class Armed:
             head = checkout_head(run.checkout)
             return head == candidate.target != run.before.code_sha and not is_torn(str(run.checkout))
         if run.layout == "zip" and run.checkout is not None:
-            return candidate.target != run.before.code_sha and self.moved(run)
+            from nedura.update.commit.zip_swap import SWAP  # as above
+
+            now = running_code(run.checkout / RELEASE).code_sha
+            return now == candidate.target != run.before.code_sha and not (run.checkout / SWAP).exists()
         return run.layout == "sealed" and self.moved(run)
 
     def moved_on(self, run: Run) -> None:

@@ -14,7 +14,7 @@ from nedura.installs import MAX_NOTE, RELEASE, CodeIdentity
 from nedura.records import make_folder, read_json, write_json
 from nedura.text import clean
 from nedura.update.commit import guard
-from nedura.update.commit.zip_swap import changed_files, recover_swap, swap_tree, tree_hashes
+from nedura.update.commit.zip_swap import changed_files, is_reserved, recover_swap, swap_tree, tree_hashes
 from nedura.update.events import Committed, StepDone
 from nedura.update.generation.durable import remove_tree
 from nedura.update.source.release import windows_problem
@@ -64,6 +64,7 @@ def unpack_release(
                 if problem := windows_problem(entry.path):
                     raise UnsafeArchive(f"'{clean(entry.path, 120)}' in the archive {problem}.")
             top = _top(entries, expected)
+            _refuse_reserved(entries, top)
             extract(opened, entries, stage, limits)
     except OSError as error:
         remove_tree(stage)
@@ -85,6 +86,14 @@ def _top(entries: tuple[Entry, ...], expected: str) -> str:
     if len(tops) == 1 and f"{next(iter(tops))}/{expected}" in paths:
         return next(iter(tops))
     raise UnsafeArchive(f"The archive has no {clean(expected, 60)}: it is no release of this product.")
+
+
+def _refuse_reserved(entries: tuple[Entry, ...], top: str) -> None:
+    """No archive brings what the updater itself writes into a live tree: nothing lists it, and a killed swap would be undone by it."""
+    for entry in entries:
+        name = (entry.path.removeprefix(f"{top}/") if top else entry.path).split("/", 1)[0]
+        if is_reserved(name):
+            raise UnsafeArchive(f"'{clean(name, 120)}' in the archive has a name of the updater's own.")
 
 
 def _installed(record: Path) -> Mapping[str, str] | None:

@@ -1,14 +1,17 @@
 """Replacing a tree without git, on any platform: staged beside, renamed entry by entry under a marker, rolled back whole on any error.
 
-A killed swap is found by its marker: before all entries were in place everything goes back, afterwards only the old copies go.
+A killed swap is found by its marker: before all entries were in place everything goes back, afterwards only the old copies go. Where the
+system can exchange two names (Linux), no entry is ever missing: what mends a killed swap is itself code of one of these entries.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +30,7 @@ __all__ = [
     "SWAP",
     "changed_files",
     "check_room",
+    "is_reserved",
     "recover_swap",
     "swap_tree",
     "tree_hashes",
@@ -41,8 +45,13 @@ GRAFTS: Final = ("apps/desktop/release", "apps/desktop/dist")
 """Built parts of the live tree that no archive brings along (#90495)."""
 OWN: Final = (SWAP, RELEASE, ".nedura-update.lock", ".install_method")
 """Top-level files of ours in a live tree: nobody's edit (C044)."""
+_PARTIAL: Final = f".{SWAP}.tmp."
+"""How a marker begins that was being written by a process that died."""
 ROOM: Final = 1.2
 MAX_MARKER: Final = 1024 * 1024
+_EXCHANGE: Final = 2
+"""Flag RENAME_EXCHANGE of renameat2."""
+_AT_CWD: Final = -100
 
 
 @attrs.frozen
@@ -63,6 +72,38 @@ class _Names:
         return self.live / f"{self.name}{OLD}"
 
 
+@attrs.frozen
+class _Known:
+    """What the marker tells of an entry: whether there was one, and its inode (0: not told), by which it is known after an exchange."""
+
+    was_there: bool
+    before: int = 0
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a top-level name is the updater's own in a live tree, so that no archive may bring it."""
+    folded = name.casefold()
+    own = {known.casefold() for known in OWN if known != RELEASE}
+    return folded in own or folded.startswith(_PARTIAL) or folded.endswith((STAGING, OLD))
+
+
+def _exchange(a: Path, b: Path) -> bool:
+    """Exchange two names in one step; False where this system or file system cannot.
+
+    Raises:
+        OSError: it can, and it failed.
+    """
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if os.name == "posix" else None
+    if call is None:
+        return False
+    if call(_AT_CWD, os.fsencode(a), _AT_CWD, os.fsencode(b), _EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+        return False
+    raise OSError(number, os.strerror(number), str(a))
+
+
 def tree_hashes(tree: Path) -> dict[str, str]:
     """Path -> SHA-256 of every file of a tree, without what a swap preserves and compiled code; links by their target."""
     found: dict[str, str] = {}
@@ -77,7 +118,9 @@ def tree_hashes(tree: Path) -> dict[str, str]:
         for name in names:
             path = Path(parent, name)
             relative = (inside / name).as_posix()
-            if top and (name in PRESERVED or name in OWN or name.endswith((STAGING, OLD))):
+            if top and (
+                name in PRESERVED or name in OWN or name.startswith(_PARTIAL) or name.endswith((STAGING, OLD))
+            ):
                 continue
             if path.is_symlink():
                 found[relative] = f"link:{os.readlink(path)}"
@@ -115,8 +158,21 @@ def check_room(new: Path, live: Path) -> None:
         )
 
 
+def _discard(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            remove_tree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
 def swap_tree(
-    new: Path, live: Path, *, check: Iterable[str] | None = None, installed: Mapping[str, str] | None = None
+    new: Path,
+    live: Path,
+    *,
+    check: Iterable[str] | None = None,
+    installed: Mapping[str, str] | None = None,
+    discard: Callable[[Iterable[Path]], None] = _discard,
 ) -> None:
     """Put every top-level entry of a new tree in place of the live one's. All of them, or none.
 
@@ -125,12 +181,14 @@ def swap_tree(
         live: the live tree.
         check: names to swap; default every entry of `new` that is not preserved.
         installed: hashes of what was installed; the tree is compared with them once more just before the first rename.
+        discard: removes the old copies; what it leaves is known to the marker and goes at the next recovery.
 
     Raises:
         UpdateError: nothing is different from before.
         StoreError: the marker cannot be written.
     """
     recover_swap(live)
+    _drop_marker(live)
     names = [_Names(live, name) for name in sorted(check or os.listdir(new)) if name not in PRESERVED]
     if not names:
         raise UpdateError("The new tree is empty.", stop_class="checkout_move_failed")
@@ -142,8 +200,8 @@ def swap_tree(
                 f"Files were changed meanwhile, for example {clean(dirty[0], 120)}.",
                 stop_class="local_changes_blocked",
             )
-        was_there = {name.name: os.path.lexists(name.now) for name in names}
-        _mark(live, was_there, "swapping")
+        known = {name.name: _look(name) for name in names}
+        _mark(live, known, "swapping")
     except (OSError, shutil.Error, StoreError, UpdateError) as error:
         _discard(name.staged for name in names)
         if isinstance(error, UpdateError):
@@ -153,19 +211,35 @@ def swap_tree(
         ) from error
     try:
         for name in names:
-            if os.path.lexists(name.now):
-                os.rename(name.now, name.old)
-            os.rename(name.staged, name.now)
+            _put(name)
         fsync_folder(live)
-    except OSError as error:
-        _undo(live, names, was_there)
+        _mark(live, known, "done")
+    except (OSError, StoreError) as error:
+        _undo(live, names, known)
+        if isinstance(error, StoreError):
+            raise
         raise UpdateError(
             f"The new tree cannot be put in place: {error.strerror}.",
             stop_class="permission_denied" if error.errno in (1, 13) else "checkout_move_failed",
             advice="Everything is as it was.",
         ) from error
-    _mark(live, was_there, "done")
-    _finish(live, names)
+    _finish(live, names, discard)
+
+
+def _look(name: _Names) -> _Known:
+    there = os.path.lexists(name.now)
+    return _Known(there, name.now.lstat().st_ino if there else 0)
+
+
+def _put(name: _Names) -> None:
+    """One entry: the new one in its place, the old one aside."""
+    if not os.path.lexists(name.now):
+        os.rename(name.staged, name.now)
+    elif _exchange(name.staged, name.now):
+        os.rename(name.staged, name.old)
+    else:
+        os.rename(name.now, name.old)
+        os.rename(name.staged, name.now)
 
 
 def _stage(new: Path, live: Path, names: Sequence[_Names]) -> None:
@@ -187,47 +261,63 @@ def _stage(new: Path, live: Path, names: Sequence[_Names]) -> None:
     fsync_folder(live)
 
 
-def _mark(live: Path, was_there: Mapping[str, bool], phase: str) -> None:
+def _mark(live: Path, known: Mapping[str, _Known], phase: str) -> None:
     me = myself()
-    entries = [{"name": name, "was_there": there} for name, there in was_there.items()]
+    entries = [{"name": name, **attrs.asdict(entry)} for name, entry in known.items()]
     write_json(
         live / SWAP,
         {"schema": 1, "pid": me.pid, "create_time": me.create_time, "phase": phase, "entries": entries},
     )
 
 
-def _undo(live: Path, names: Sequence[_Names], was_there: Mapping[str, bool]) -> None:
+def _undo(live: Path, names: Sequence[_Names], known: Mapping[str, _Known]) -> None:
     """Every entry as it was. Running it again is safe."""
     for name in names:
+        entry = known[name.name]
         if os.path.lexists(name.old):
             if os.path.lexists(name.now):
                 os.rename(name.now, name.staged)
             os.rename(name.old, name.now)
-        elif (
-            was_there is not None and not was_there.get(name.name, True) and not os.path.lexists(name.staged)
-        ) and os.path.lexists(name.now):
-            os.rename(name.now, name.staged)  # it was new
+        elif not entry.was_there:
+            if not os.path.lexists(name.staged) and os.path.lexists(name.now):
+                os.rename(name.now, name.staged)  # it was new
+        elif entry.before and os.path.lexists(name.staged) and name.staged.lstat().st_ino == entry.before:
+            os.rename(name.staged, name.old)  # exchanged, and not yet set aside
+            os.rename(name.now, name.staged)
+            os.rename(name.old, name.now)
     fsync_folder(live)
     _discard(name.staged for name in names)
+    _drop_marker(live)
+
+
+def _drop_marker(live: Path) -> None:
+    for partial in live.glob(f"{_PARTIAL}*"):
+        partial.unlink(missing_ok=True)
     remove(live / SWAP)
 
 
-def _finish(live: Path, names: Sequence[_Names]) -> None:
-    _discard(name.old for name in names)
-    _discard(name.staged for name in names)
-    remove(live / SWAP)
+def _finish(
+    live: Path, names: Sequence[_Names], discard: Callable[[Iterable[Path]], None] = _discard
+) -> bool:
+    """Remove the old copies; whether all of them went. What stays changes nothing: the new tree is whole."""
+    try:
+        discard(name.old for name in names)
+        discard(name.staged for name in names)
+        _drop_marker(live)
+    except (OSError, StoreError):
+        return False
+    return True
 
 
-def _discard(paths: Iterable[Path]) -> None:
-    for path in paths:
-        if path.is_dir() and not path.is_symlink():
-            remove_tree(path)
-        else:
-            path.unlink(missing_ok=True)
+def recover_swap(live: Path, *, discard: Callable[[Iterable[Path]], None] = _discard) -> str:
+    """Finish or undo a swap whose process is gone; returns what was done.
 
+    Args:
+        live: the live tree.
+        discard: removes the old copies of a swap that was over.
 
-def recover_swap(live: Path) -> str:
-    """Finish or undo a swap whose process is gone; returns what was done: `none`, `busy`, `undone` or `finished`.
+    Returns:
+        `none`, `busy`, `undone`, `finished`, or `left`: the new tree is whole and old copies could not be removed.
 
     Raises:
         StoreError: the marker makes no sense, or the tree cannot be mended; the marker stays.
@@ -238,22 +328,24 @@ def recover_swap(live: Path) -> str:
         return "none"
     try:
         owner = Owner(pid=int(record["pid"]), create_time=float(record["create_time"]))
-        was_there = {str(entry["name"]): bool(entry["was_there"]) for entry in record["entries"]}
+        known = {
+            str(entry["name"]): _Known(bool(entry["was_there"]), int(entry.get("before", 0)))
+            for entry in record["entries"]
+        }
         phase = str(record["phase"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise StoreError(
             f"{clean(str(live / SWAP), 300)} makes no sense.", advice="Restore the tree by hand."
         ) from error
-    if any(name in ("", ".", "..") or "/" in name or name in PRESERVED for name in was_there):
+    if any(name in ("", ".", "..") or "/" in name or name in PRESERVED for name in known):
         raise StoreError(f"{clean(str(live / SWAP), 300)} names an entry that no swap has.")
     if owner.pid != os.getpid() and is_alive(owner):
         return "busy"
-    names = [_Names(live, name) for name in was_there]
+    names = [_Names(live, name) for name in known]
     try:
         if phase == "done":
-            _finish(live, names)
-            return "finished"
-        _undo(live, names, was_there)
+            return "finished" if _finish(live, names, discard) else "left"
+        _undo(live, names, known)
     except OSError as error:
         raise StoreError(
             f"An interrupted swap of {clean(str(live), 200)} cannot be undone: {error.strerror}."

@@ -160,6 +160,11 @@ WRONG: dict[str, tuple[Callable[[Shelf], None], str, str]] = {
     "trailing dot": (member("nedura/x.py."), "tree", "Windows reads differently"),
     "case twin": (member("nedura/_VERSION.py"), "tree", "collides"),
     "bomb": (member("nedura/big.bin", b"\0" * (8 << 20)), "tree", "bomb"),
+    "our marker": (member(".nedura-update-swap.json", b"{}"), "tree", "name of the updater's own"),
+    "our lock": (member(".NEDURA-update.lock"), "tree", "name of the updater's own"),
+    "another kind": (member(".install_method", b"docker"), "tree", "name of the updater's own"),
+    "old copy": (member("nedura.nedura-update-old/x.py"), "tree", "name of the updater's own"),
+    "staged copy": (member("README.md.nedura-update-staging"), "tree", "name of the updater's own"),
     "not listed": (member("nedura/extra.py"), "verify", "not what its note says"),
     "another commit": (index(commit="ab" * 20), "verify", "the index names"),
 }  # fmt: skip

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterable
 from contextlib import aclosing
 from pathlib import Path
 
@@ -114,9 +115,17 @@ async def test_a_git_checkout_is_never_swapped(tmp_path: Path) -> None:
         await run(one)
 
 
-@pytest.mark.parametrize("when", range(1, 6))
+STEPS = [("renameat2", 1), ("renameat2", 2), ("rename", 1), ("rename", 2), ("rename", 3), ("renameat", 2)]
+"""Calls of a swap: two entries are exchanged, one is new and two are set aside, and the marker is written for the second time."""
+
+
+@pytest.mark.parametrize(("call", "when"), [*STEPS, *(("no exchange", when) for when in range(1, 6))])
 @pytest.mark.parametrize("fault", ["error=EIO", "signal=KILL"])
-def test_a_fault_at_any_rename_leaves_the_old_tree(tmp_path: Path, when: int, fault: str) -> None:
+def test_a_fault_at_any_rename_leaves_the_old_tree(tmp_path: Path, call: str, when: int, fault: str) -> None:
+    """Without an exchange (another system or file system) each entry is renamed away, then the new one into its place."""
+    faults = [f"inject={call}:{fault}:when={when}"]
+    if call == "no exchange":
+        faults = ["inject=renameat2:error=EINVAL", f"inject=rename:{fault}:when={when}"]
     if not Path("/usr/bin/strace").exists():
         if os.environ.get("CI") == "true":
             pytest.fail("strace is missing")
@@ -128,31 +137,52 @@ def test_a_fault_at_any_rename_leaves_the_old_tree(tmp_path: Path, when: int, fa
         "try: swap_tree(Path(sys.argv[1]), Path(sys.argv[2]))\n"
         "except NeduraError as error: print(error.message); sys.exit(3)\n"
     )
-    strace = [
-        "strace",
-        "-f",
-        "-qq",
-        "-o",
-        "/dev/null",
-        "-e",
-        "trace=rename",
-        "-e",
-        f"inject=rename:{fault}:when={when}",
-    ]
+    strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=rename,renameat,renameat2"]
+    for one_fault in faults:
+        strace += ["-e", one_fault]
     done = subprocess.run(
-        [*strace, sys.executable, "-c", code, str(one.tree), str(one.live)],
+        [*strace, sys.executable, "-B", "-c", code, str(one.tree), str(one.live)],
         capture_output=True,
         text=True,
         check=False,
     )
     if "signal" in fault:
         assert done.returncode == -9
+        if call != "no exchange":
+            assert all(os.path.lexists(one.live / name.split("/")[0]) for name in OLD), "an entry is missing"
         assert recover_swap(one.live) == "undone"
     else:
         assert done.returncode == 3, done.stderr
     assert content(one.live) == OLD, done.stdout
     assert recover_swap(one.live) == "none"
     swap_tree(one.tree, one.live)
+    assert content(one.live) == AFTER
+
+
+def test_a_kill_before_the_marker_stands_leaves_no_edit_behind(tmp_path: Path) -> None:
+    """The half-written marker is nobody's file: it must not block every later update as a change of the owner's."""
+    one = job(tmp_path)
+    partial = one.live / f".{SWAP}.tmp.4194301.d1a56634c8f3"
+    partial.write_text("{")
+    tree(one.live, {"pkg.nedura-update-staging/a.py": "half\n"})
+    assert changed_files(one.live, tree_hashes(tree(tmp_path / "same", OLD))) == ()
+    swap_tree(one.tree, one.live)
+    assert content(one.live) == AFTER
+
+
+def test_old_copies_that_cannot_be_removed_undo_nothing(tmp_path: Path) -> None:
+    """Every entry is in place: what is left goes later, and the update goes on to its restarts."""
+    one = job(tmp_path)
+
+    def stuck(paths: Iterable[Path]) -> None:
+        if any(path.name.endswith(".nedura-update-old") and path.exists() for path in list(paths)):
+            raise OSError(5, "Input/output error")
+
+    swap_tree(one.tree, one.live, discard=stuck)
+    assert (one.live / "pkg/a.py").read_text() == "A = 2\n"
+    assert (one.live / SWAP).exists(), "the leftovers are known"
+    assert recover_swap(one.live, discard=stuck) == "left"
+    assert recover_swap(one.live) == "finished"
     assert content(one.live) == AFTER
 
 
