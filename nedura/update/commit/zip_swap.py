@@ -11,6 +11,7 @@ import errno
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -255,10 +256,23 @@ def _stage(new: Path, live: Path, names: Sequence[_Names]) -> None:
         built, place = live / graft, live / f"{top}{STAGING}" / rest
         if built.is_dir() and not place.exists() and (live / f"{top}{STAGING}").is_dir():
             shutil.copytree(built, place, symlinks=True)
+    readers = stat.S_IMODE(live.stat().st_mode) & 0o055
     for name in names:
+        _open_to(name.staged, readers)
         if name.staged.is_dir() and not name.staged.is_symlink():
             sync_files(name.staged)
     fsync_folder(live)
+
+
+def _open_to(staged: Path, readers: int) -> None:
+    """Give group and others what they have of the live tree: an archive is unpacked for its owner alone. Nobody else may write."""
+    inside = (Path(parent, name) for parent, folders, names in os.walk(staged) for name in (*folders, *names))
+    for path in (staged, *inside):
+        mode = path.lstat().st_mode
+        if stat.S_ISDIR(mode) or (stat.S_ISREG(mode) and mode & 0o100):
+            path.chmod(mode & 0o700 | readers)
+        elif stat.S_ISREG(mode):
+            path.chmod(mode & 0o700 | readers & 0o044)
 
 
 def _mark(live: Path, known: Mapping[str, _Known], phase: str) -> None:

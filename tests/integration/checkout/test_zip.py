@@ -72,6 +72,26 @@ async def test_a_swap_changes_what_the_archive_brings_and_nothing_else(tmp_path:
     assert (one.live / "pkg/a.py").read_text() == "A = 3\n"
 
 
+@pytest.mark.parametrize(
+    ("folder", "plain", "script"), [(0o755, 0o644, 0o755), (0o700, 0o600, 0o700), (0o750, 0o640, 0o750)]
+)
+async def test_who_could_read_the_old_tree_can_read_the_new_one(
+    tmp_path: Path, folder: int, plain: int, script: int
+) -> None:
+    """An archive is unpacked for its owner alone; a tree that others run must stay theirs to read, and never to write."""
+    one = job(tmp_path)
+    for path in (one.tree, *one.tree.rglob("*")):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    (one.tree / "fresh/b.py").chmod(0o700)
+    one.live.chmod(folder)
+    await run(one)
+    modes = {
+        name: (one.live / name).stat().st_mode & 0o777
+        for name in ("pkg", "pkg/a.py", "pyproject.toml", "fresh/b.py")
+    }
+    assert modes == {"pkg": folder, "pkg/a.py": plain, "pyproject.toml": plain, "fresh/b.py": script}
+
+
 async def test_a_built_desktop_app_survives(tmp_path: Path) -> None:
     """#90495: a swap used to lose what had been built."""
     one = job(tmp_path)
