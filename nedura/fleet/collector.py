@@ -134,16 +134,16 @@ class Collector:
             or (record.start_time != start and record.start_time is not None)
         ):
             record = StateRecord()
-        self.add(
-            runtime_of(
-                self._supervised(record, pid),
-                pid=pid,
-                start_time=start,
-                home=home,
-                profile=profile_name(home, self.root),
-                source="file",
-            )
+        stat = self.processes.stat(pid)
+        found = runtime_of(
+            self._supervised(record, pid),
+            pid=pid,
+            start_time=start,
+            home=home,
+            profile=profile_name(home, self.root),
+            source="file",
         )
+        self.add(attrs.evolve(found, halted=stat is not None and stat.halted))
 
     def _from_dead(self, home: Path, record: StateRecord) -> None:
         """A file that still claims to run although nobody holds the lock."""
@@ -246,7 +246,7 @@ class Collector:
             profile=profile_name(home, self.root),
             source="scan",
         )
-        self.add(attrs.evolve(runtime, kind=kind, restart_via=runtime.restart_via))
+        self.add(attrs.evolve(runtime, kind=kind, restart_via=runtime.restart_via, halted=stat.halted))
 
     def home_of(self, pid: int, environ: Mapping[str, str] | None, verdict: Classification) -> HomeKey | None:
         """The home a process of ours really runs on.

@@ -26,6 +26,10 @@ class Incarnations(Protocol):
         """Signal this incarnation or nobody."""
         ...
 
+    def halted(self, pid: int) -> bool:
+        """Whether a signal or a debugger holds it, so that it cannot act on anything."""
+        ...
+
     async def gone(self, pid: int, start_time: int | None, timeout: float) -> bool:
         """Wait until it has ended; False when it still runs after `timeout` seconds."""
         ...
@@ -44,6 +48,11 @@ class SystemIncarnations:
     def send(self, pid: int, start_time: int | None, number: signal.Signals) -> Sent:
         """As `Incarnations.send`."""
         return send_signal(pid, number, start_time=start_time, processes=self._table)
+
+    def halted(self, pid: int) -> bool:
+        """As `Incarnations.halted`."""
+        stat = self._table.stat(pid)
+        return stat is not None and stat.halted
 
     async def gone(self, pid: int, start_time: int | None, timeout: float) -> bool:
         """As `Incarnations.gone`; woken by the kernel where it can be."""

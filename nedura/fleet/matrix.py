@@ -58,7 +58,7 @@ def _row(runtime: Runtime, state: Verdict, *, pending: bool = False, note: str =
         source=runtime.source,
         served_profiles=runtime.served_profiles,
         identity_pending=pending,
-        note=note,
+        note=note or ("halted by a signal, serves nobody" if runtime.halted and state != "down" else ""),
     )
 
 

@@ -79,6 +79,7 @@ class Runtime:
         boot_s: seconds from its start to its first `running`.
         loop_age_s: seconds since its event loop last ran, as its socket thread saw it; None without a socket answer.
         reported_stale: it says itself that its code is not what its install would start now (decision 31).
+        halted: a signal (SIGSTOP, Ctrl-Z) or a debugger holds its process: it lives and serves nobody.
         detail: serve and dashboard: host, port; else what a reader may want to show.
     """
 
@@ -101,6 +102,7 @@ class Runtime:
     boot_s: float | None = None
     loop_age_s: float | None = None
     reported_stale: bool = False
+    halted: bool = False
     detail: Mapping[str, Any] = attrs.field(factory=dict)
     restart_via: str = attrs.field()
 

@@ -54,6 +54,11 @@ class Stat:
         """Whether only its exit status is left."""
         return self.state in ("Z", "X")
 
+    @property
+    def halted(self) -> bool:
+        """Whether a signal or a debugger holds it: it lives, keeps its locks and does nothing."""
+        return self.state in ("T", "t")
+
 
 class Processes(Protocol):
     """What nedura asks of the process table."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final, Literal, TypeVar
 
 import attrs
@@ -116,6 +117,7 @@ async def restart_member(
     report: Report[RestartEvent],
     *,
     settle: float = 0.0,
+    down: AbstractAsyncContextManager[Any] | None = None,
 ) -> bool:
     """Restart one member and report what happens. Never raises for a failure of the member.
 
@@ -125,6 +127,7 @@ async def restart_member(
         parts: seams and limits.
         report: gets the events.
         settle: seconds that it must go on serving before it counts.
+        down: held from before its drain until it serves again or is given up; the host's own check of a serving member is outside.
 
     Returns:
         Whether it is verified.
@@ -140,7 +143,7 @@ async def restart_member(
         )
         return False
     try:
-        return await _Restart(runtime, expected, parts, supervisor, report).run(settle)
+        return await _Restart(runtime, expected, parts, supervisor, report).run(settle, down or nullcontext())
     except RestartError as error:
         failure = error
     except NeduraError as error:
@@ -170,13 +173,28 @@ class _Restart:
         self.runtime, self.expected, self.parts = runtime, expected, parts
         self.supervisor, self.report = supervisor, report
         self.words = ""
+        self.asked = parts.clock.monotonic()
 
     def say(self, words: str) -> None:
         """Remember what is waited for; the next progress line shows it."""
         self.words = words
 
-    async def run(self, settle: float) -> bool:
+    async def run(self, settle: float, down: AbstractAsyncContextManager[Any]) -> bool:
         """The whole restart; see `restart_member`."""
+        async with down:
+            if not await self.renew():
+                return False
+            answer = await self.serving() if self.runtime.kind == "gateway" else None
+        if answer is None:
+            self.done(self.runtime, "unknown")  # its manager said so; it has no control socket of its own
+            return True
+        served = self.parts.clock.monotonic()
+        self.judge(await self.prove(answer, settle))
+        self.done(answer, "current" if self.expected else "unknown", served)
+        return True
+
+    async def renew(self) -> bool:
+        """Have the member end and its successor started; False when it was only told to (it waits for us)."""
         runtime, parts = self.runtime, self.parts
         way = triage(runtime)
         self.report(
@@ -192,10 +210,10 @@ class _Restart:
                 raise RestartError(f"It was not told to restart: {sent.reason}.", check="drain")
             self.report(RestartPending(profile=runtime.profile, pid=runtime.pid, unit=runtime.unit))
             return False
-        asked = parts.clock.monotonic()
+        self.asked = parts.clock.monotonic()
         drained = await self.drain() if way == "drain" else way == "end" and await self.end_wedged()
         await self.start(drained)
-        return await self.verify(asked, settle)
+        return True
 
     async def drain(self) -> bool:
         """Ask the member to finish and wait for its end; False when it does not end by itself."""
@@ -221,6 +239,10 @@ class _Restart:
             if answer is not None and answer.wedged:
                 return await self.end_wedged()
             words = waiting_words(answer)
+            if answer is None and parts.processes.halted(pid):
+                # it cannot finish its turns, nor even see the signal, until somebody lets it run again
+                parts.processes.send(pid, start_time, signal.SIGCONT)
+                words = "its process, which a signal had halted, to run again"
             self.report(
                 DrainWaiting(
                     profile=runtime.profile,
@@ -253,12 +275,9 @@ class _Restart:
                 return
         await self.ticking(self.supervisor.force(self.runtime, self.say))
 
-    async def verify(self, asked: float, settle: float) -> bool:
-        """Wait until the successor serves on the expected code; see `serving`."""
+    async def serving(self) -> Runtime:
+        """Wait until the successor serves on the expected code."""
         runtime, parts = self.runtime, self.parts
-        if runtime.kind != "gateway":
-            self.done(runtime, asked, "unknown")  # its manager said so; it has no control socket of its own
-            return True
         self.say("its answer")
         answer, standing = await self.ticking(
             await_serving(
@@ -270,13 +289,15 @@ class _Restart:
                 gave_up=lambda: self.supervisor.gave_up(runtime),
             )
         )
-        served = parts.clock.monotonic()
-        if answer is not None and standing.state == "serving":
-            standing = await self.prove(answer, settle)
-        if answer is None or standing.state != "serving":
+        self.judge(standing)
+        if answer is None:
+            raise RestartError("It does not answer.", check="serving")
+        return answer
+
+    def judge(self, standing: Standing) -> None:
+        """Fail unless the member serves."""
+        if standing.state != "serving":
             raise RestartError(standing.reason[:1].upper() + standing.reason[1:] + ".", check=standing.check)
-        self.done(answer, asked, "current" if self.expected else "unknown", served)
-        return True
 
     async def prove(self, member: Runtime, settle: float) -> Standing:
         """The host's own check, and, for a first member, that it stays up and passes it again."""
@@ -295,12 +316,12 @@ class _Restart:
         reason = await self.parts.health(member) if self.parts.health is not None else ""
         return Standing("failed", "health", reason) if reason else Standing("serving")
 
-    def done(self, member: Runtime, asked: float, verdict: str, served: float | None = None) -> None:
+    def done(self, member: Runtime, verdict: str, served: float | None = None) -> None:
         """Report success."""
         end = self.parts.clock.monotonic() if served is None else served
         self.report(
             MemberRestarted(
-                profile=self.runtime.profile, pid=member.pid, downtime_ms=round((end - asked) * 1000),
+                profile=self.runtime.profile, pid=member.pid, downtime_ms=round((end - self.asked) * 1000),
                 verdict=verdict, member=self.runtime.kind, unit=self.runtime.unit,
             )
         )  # fmt: skip

@@ -133,7 +133,12 @@ class GatewayStatus:
         unit = f" {runtime.unit} ({runtime.unit_scope})" if runtime.unit else ""
         rows = [
             ("home", str(self.home)),
-            ("state", runtime.state or "unknown"),
+            (
+                "state",
+                f"halted by a signal; run: kill -CONT {runtime.pid}"
+                if runtime.halted
+                else runtime.state or "unknown",
+            ),
             ("turns", str(runtime.active_turns)),
             ("supervisor", f"{runtime.supervisor}{unit}"),
         ]

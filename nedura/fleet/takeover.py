@@ -93,6 +93,10 @@ async def stop_member(
         if sent.outcome == "refused":
             remove_marker(home, notice)
             raise FleetError(f"Process {pid} was not signalled: {sent.reason}.")
+        if (stat := processes.stat(pid)) is not None and stat.halted:
+            send_signal(
+                pid, signal.SIGCONT, start_time=start, processes=processes
+            )  # it sees SIGTERM only then
         if await asyncio.to_thread(wait_gone, pid, start, seconds):
             return True
     raise FleetError(f"Process {pid} does not end; two gateways never share a home.")

@@ -12,10 +12,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import attrs
 import pytest
 
 from nedura.errors import FleetError
-from nedura.fleet.processes import ProcFs, liveness, system_processes
+from nedura.fleet.processes import ProcFs, Stat, liveness, system_processes
 from nedura.fleet.signals import send_signal, wait_gone
 from nedura.fleet.takeover import StopLimits, doubts, stop_member
 from tests.kits.fleet import gateway, wait_for
@@ -28,6 +29,14 @@ for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP): si
 print("ready", flush=True)
 while True: time.sleep(0.05)
 """
+
+
+class NeverHalted(ProcFs):
+    """A process table that calls every process a running one, so that nobody lets a halted one run again."""
+
+    def stat(self, pid: int) -> Stat | None:
+        found = super().stat(pid)
+        return None if found is None else attrs.evolve(found, state="S")
 
 
 class Victim:
@@ -143,8 +152,15 @@ def test_the_real_one_is_stopped_and_one_that_does_not_end_is_killed(tmp_path: P
         assert asyncio.run(stop_member(home)) is True
         assert daemon.wait() == 0
     with gateway(home) as daemon:
+        daemon.signal(
+            signal.SIGSTOP
+        )  # halted, it never saw SIGTERM: it is let run again and ends as it should
+        assert asyncio.run(stop_member(home)) is True
+        assert daemon.wait() == 0
+    with gateway(home) as daemon:
         daemon.signal(signal.SIGSTOP)
-        assert asyncio.run(stop_member(home, limits=StopLimits(term_s=0.3, kill_s=5))) is True
+        limits = StopLimits(term_s=0.3, kill_s=5)
+        assert asyncio.run(stop_member(home, limits=limits, processes=NeverHalted())) is True
         assert daemon.wait() == -9
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import plistlib
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -251,11 +252,11 @@ async def test_a_foreign_agent_is_named_and_left_alone(tmp_path: Path) -> None:
 async def test_a_stop_waits_for_the_process_that_print_has_forgotten(tmp_path: Path) -> None:
     """bootout is accepted at once and the label unknown at once; the process still drains its turn."""
     root = make_root(tmp_path)
-    (root / "turn").write_text("0.8")
     async with fake_launchd(tmp_path / "bin") as (launchd, environ):
         services = services_for(root, environ, tmp_path)
         await told(services.install())
         before = await member(root)
+        os.kill(before.pid, signal.SIGSTOP)  # its end is ours to give, however busy the machine is
         launched = launchd.jobs[services.managers[0].name_for(root)]
         stopped = asyncio.ensure_future(told(services.stop()))
         async with asyncio.timeout(10):
@@ -265,6 +266,8 @@ async def test_a_stop_waits_for_the_process_that_print_has_forgotten(tmp_path: P
             "print", f"{launchd.domain}/{launched.label}"
         )
         assert (ran.status, psutil.pid_exists(before.pid)) == (113, True)
+        assert not stopped.done()
+        os.kill(before.pid, signal.SIGCONT)
         await stopped
         assert (
             not psutil.pid_exists(before.pid) or psutil.Process(before.pid).status() == psutil.STATUS_ZOMBIE

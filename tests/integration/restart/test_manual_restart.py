@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import attrs
@@ -12,12 +13,14 @@ import psutil
 import pytest
 
 from nedura.fleet import relaunch
-from nedura.fleet.inventory import look
-from nedura.fleet.model import Runtime
+from nedura.fleet.inventory import collect, look
+from nedura.fleet.matrix import judge
+from nedura.fleet.model import Fleet, Runtime
 from nedura.fleet.restart import RestartParts
 from nedura.fleet.restart_events import MemberFailed, MemberRestarted, RestartEvent
 from nedura.fleet.rolling import restart_rest, roll
 from nedura.fleet.supervisors.manual import ManualSupervisor
+from nedura.fleet.takeover import StopLimits, stop_member
 from nedura.installs import CodeIdentity
 from tests.integration.restart.daemon import identity
 from tests.integration.restart.manual import add_profile, make_root, running, serving
@@ -187,3 +190,26 @@ async def test_a_reused_pid_does_not_hold_the_watcher_up(tmp_path: Path) -> None
     async with asyncio.timeout(5):
         while not mark.exists():
             await asyncio.sleep(0.02)
+
+
+async def test_a_member_halted_by_a_signal_is_told_apart_and_let_run_again_before_its_drain(
+    tmp_path: Path,
+) -> None:
+    """SIGSTOP or Ctrl-Z: it holds its lock and sees no signal. Waiting for its drain would take half an hour."""
+    root = make_root(tmp_path)
+    async with running(root, root) as (member,):
+        os.kill(member.pid, signal.SIGSTOP)
+        (found,) = (await collect(root, install_id=member.code.install_id)).runtimes
+        assert (found.pid, found.halted) == (member.pid, True)
+        (row,) = judge(identity("1"), Fleet(runtimes=(found,)))
+        assert "halted by a signal" in row.copy_terminal
+        (root / "version").write_text("2")
+        work = rolled([attrs.evolve(found, supervisor="manual")], identity("2"))
+        events = await asyncio.wait_for(work, 20)
+        assert any(event.kind == "drain_waiting" and "halted" in event.copy for event in events)
+        (done,) = [event for event in events if isinstance(event, MemberRestarted)]
+        assert (await serving(root)).pid == done.pid != member.pid
+        os.kill(done.pid, signal.SIGSTOP)
+        before = time.monotonic()
+        assert await stop_member(root)
+        assert time.monotonic() - before < StopLimits().term_s - 2, "it was let run and ended by itself"

@@ -81,6 +81,9 @@ class FakeFleet:
             self.down_now += 1
             self.most_down = max(self.most_down, self.down_now)
 
+    def halted(self, pid: int) -> bool:
+        return False
+
     async def gone(self, pid: int, start_time: int | None, timeout: float) -> bool:
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout
