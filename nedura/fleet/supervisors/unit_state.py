@@ -93,15 +93,17 @@ def _int(text: str | None) -> int:
 
 def parse_show(text: str) -> Iterator[UnitState]:
     """Units of a `systemctl show` answer: blocks of `Key=value` lines, blank lines between them."""
-    for block in re.split(r"\n\s*\n", text.strip()):
-        properties = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+    for block in re.split(r"\n[ \t\r]*\n", text.strip("\n")):
+        properties = dict(line.split("=", 1) for line in block.split("\n") if "=" in line)
         if properties.get("Id"):
             yield UnitState.of(properties)
 
 
 _WORD: Final = re.compile(
-    r"""\s*("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\$'(?:\\.|[^'\\])*'|(?:\\.|[^\s\\])+)""", re.DOTALL
+    r"""[ \t\r\n]*("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\$'(?:\\.|[^'\\])*'|(?:\\.|[^ \t\r\n\\])+)""",
+    re.DOTALL,
 )
+"""The manager's blanks are these four; a no-break or ideographic space is a letter of a path to it."""
 _ESCAPE: Final = re.compile(r"\\(x[0-9a-fA-F]{2}|[0-7]{3}|.)", re.DOTALL)
 _NAMED: Final = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "s": " "}
 

@@ -221,3 +221,11 @@ def test_c074_a_status_is_decoded(state: dict[str, object], check: str, words: s
 def test_any_environment_line_can_be_read(text: str) -> None:
     assert all(name for name in parse_environment(text)) or "=" in text
     list(parse_show(text))
+
+
+@pytest.mark.parametrize("blank", ["\u00a0", "\u3000", "\u2003", "\u2028", "\x85", "\x0b", "\x0c", "\x1c"])
+def test_only_the_managers_own_blanks_end_a_word_or_a_line(blank: str) -> None:
+    """An ideographic space in a home's path cut the home short, and the unit was taken for another home's."""
+    home = f"/home/u/a{blank}b{blank}"
+    (state,) = parse_show(f"Id=nedura-gateway.service\nEnvironment=A=1 NEDURA_HOME={home}\n\n")
+    assert state.environment == {"A": "1", "NEDURA_HOME": home}
