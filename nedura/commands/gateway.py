@@ -39,6 +39,13 @@ def _run_flags(parser: argparse.ArgumentParser, default: Any = None) -> None:
     )
 
 
+def _width(text: str) -> int:
+    """How many members at a time; nobody at a time is no restart."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError("needs a whole number of at least 1")
+    return int(text)
+
+
 def _add_service_verbs(verbs: argparse._SubParsersAction[Any]) -> None:
     """The gateway as a service."""
 
@@ -74,7 +81,7 @@ def _add_service_verbs(verbs: argparse._SubParsersAction[Any]) -> None:
     verb("stop", "stop the gateway: its service, or the process", everyone=True)
     restart = verb("restart", "drain, restart and verify", everyone=True)
     restart.add_argument(
-        "--width", type=int, default=8, metavar="N", help="how many are down at once (default 8)"
+        "--width", type=_width, default=8, metavar="N", help="how many are down at once (default 8)"
     )
     status = verb("status", "the service and the gateway of this home")
     status.add_argument("--deep", action="store_true", help="look at the whole fleet")

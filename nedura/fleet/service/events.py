@@ -100,11 +100,18 @@ class ServiceRow:
 @final
 @attrs.frozen(kw_only=True)
 class ServiceNote:
-    """Something beside the result that the user should know."""
+    """Something beside the result that the user should know.
+
+    Attributes:
+        text: what.
+        advice: what to do about it.
+        failed: one of several services could not be changed; the others went on.
+    """
 
     kind: ClassVar[str] = "service_note"
     text: str
     advice: str = ""
+    failed: bool = False
 
     @property
     def copy(self) -> str:

@@ -18,6 +18,7 @@ from nedura.fleet.claim import lock_holder
 from nedura.fleet.drain import DrainSettings
 from nedura.fleet.identity import classify
 from nedura.fleet.markers import write_marker
+from nedura.fleet.processes import system_processes
 from nedura.fleet.scope import home_key, same_home
 from nedura.fleet.service.definition import STANDARD_PATH, Wanted, read_unit
 from nedura.fleet.service.events import ServiceChanged, ServiceEvent, ServiceNote, ServiceRow
@@ -32,7 +33,8 @@ from nedura.fleet.service.rules import (
     pinned_here,
 )
 from nedura.fleet.service.systemd import SystemdManager
-from nedura.fleet.takeover import stop_member
+from nedura.fleet.supervision import supervision_of
+from nedura.fleet.takeover import doubts, stop_member
 from nedura.homes import profile_name, root_home
 from nedura.product import NEDURA, Product
 from nedura.text import clean
@@ -255,8 +257,40 @@ class Services:
             for event in await self._isolated(everyone, self._stop_one(manager, state)):
                 yield event
         for home in self.homes if everyone else (self.home,):
-            if home_key(home).path not in served and await stop_member(home, product=self.product):
-                yield ServiceChanged(name=profile_name(home), scope="by hand", change="stopped")
+            if home_key(home).path not in served:
+                for event in await self._isolated(everyone, self._stop_process(home)):
+                    yield event
+
+    async def _stop_process(self, home: Path) -> list[ServiceEvent]:
+        """Stop a home's gateway that no service of our names owns; what another unit owns is stopped through its manager."""
+        manager, unit = self._unit_of(home)
+        if manager is not None:
+            # the process alone would be started again by its unit
+            return await self._stop_one(
+                manager, ServiceState(name=unit, content=None, path=Path(unit), home=str(home))
+            )
+        if not await stop_member(home, product=self.product):
+            return []
+        return [ServiceChanged(name=profile_name(home), scope="by hand", change="stopped")]
+
+    def _unit_of(self, home: Path) -> tuple[ServiceManager | None, str]:
+        """The manager and the unit that the holder of a home's claim runs in, whatever its name; found by its control group."""
+        pid = lock_holder(home).pid
+        table = system_processes()
+        environ, stat = (table.environ(pid), table.stat(pid)) if pid is not None else (None, None)
+        if pid is None or environ is None or stat is None:
+            return None, ""
+        found = supervision_of(
+            environ,
+            table.argv(pid) or (),
+            pid=pid,
+            ppid=stat.ppid,
+            cgroup=table.cgroup(pid),
+            product=self.product,
+        )
+        if found.supervisor != "systemd" or doubts(pid, home, table, self.product):
+            return None, ""
+        return next((one for one in self.managers if one.scope == found.unit_scope), None), found.unit
 
     async def _stop_one(self, manager: ServiceManager, state: ServiceState) -> list[ServiceEvent]:
         check_rights(manager.scope, self.place)
@@ -284,7 +318,7 @@ class Services:
         except NeduraError as error:
             if not everyone:
                 raise
-            return [ServiceNote(text=error.message, advice=error.advice)]
+            return [ServiceNote(text=error.message, advice=error.advice, failed=True)]
 
     async def _chosen(
         self, scope: Literal["", "user", "system"], everyone: bool, verb: str, *, may_be_missing: bool = False
@@ -307,13 +341,17 @@ class Services:
         return found
 
     async def revive(self, *, everyone: bool = False, skip: Iterable[Path] = ()) -> Stream:
-        """Start what is installed, should run and does not: the other half of a restart."""
+        """Start what is installed, should run and does not: the other half of a restart.
+
+        Raises:
+            FleetError: it did not come up (one home); with `everyone` each failure is a note and the others go on.
+        """
         check_owner(self.home, self.place)
         done = [home_key(home) for home in skip]
         for manager, state in await self._chosen("", everyone, "restart", may_be_missing=True):
             here = state.home is not None and any(same_home(home_key(state.home), key) for key in done)
             if state.installed and not state.pid and not here:
-                for event in await self._start_one(manager, state):
+                for event in await self._isolated(everyone, self._start_one(manager, state)):
                     yield event
 
     # ---- looking ----

@@ -20,7 +20,7 @@ from nedura.fleet.service.place import real_place
 from nedura.fleet.supervision import in_family
 from nedura.fleet.supervisors.base import RestartError
 from nedura.fleet.supervisors.launchctl import Job, Launchctl
-from nedura.fleet.supervisors.systemctl import Scope, Systemctl
+from nedura.fleet.supervisors.systemctl import ManagerAbsent, Scope, Systemctl
 from nedura.fleet.supervisors.unit_state import UnitState
 from nedura.product import NEDURA, Product
 from nedura.text import clean
@@ -82,8 +82,10 @@ async def _ask(
     name = f"systemd ({scope})"
     try:
         states = await manager.show("*.service")
+    except ManagerAbsent:
+        return (), Probe(what=name, skipped="not here")
     except RestartError as error:
-        return (), Probe(what=name, skipped=clean(error.message))
+        return (), Probe(what=name, skipped=clean(error.message).rstrip("."))
     exact = [state for state in states if _may_be_ours(state, product)]
     return tuple(_service(state, scope, cgroup_root) for state in exact), Probe(what=name, count=len(exact))
 
@@ -105,7 +107,7 @@ async def _launch_agents(agents: Path, product: Product, environ: Mapping[str, s
         try:
             found = await launchctl.locate(path.stem, os.getuid())
         except RestartError as error:
-            skipped = clean(error.message)
+            skipped = clean(error.message).rstrip(".")
             continue
         services.append(_agent(path, found))
     return Listing(

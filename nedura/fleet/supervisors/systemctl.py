@@ -15,11 +15,15 @@ from nedura.fleet.supervisors.unit_state import PROPERTIES, UnitState, parse_sho
 from nedura.programs import child_environment, find_program
 from nedura.text import clean
 
-__all__ = ["ClientTimeout", "Ran", "Scope", "Systemctl", "runtime_folder"]
+__all__ = ["ClientTimeout", "ManagerAbsent", "Ran", "Scope", "Systemctl", "runtime_folder"]
 
 Scope = Literal["user", "system"]
 SHOW_SECONDS: Final = 5.0
 QUICK_SECONDS: Final = 10.0
+
+
+class ManagerAbsent(RestartError):
+    """Raised when there is no manager of that scope on this machine or for this account."""
 
 
 class ClientTimeout(RestartError):
@@ -98,7 +102,7 @@ class Systemctl:
             RestartError: systemctl is not there.
         """
         if self.program is None:
-            raise RestartError("There is no systemctl here.", check="manager")
+            raise ManagerAbsent("There is no systemctl here.", check="manager")
         scope = ("--user",) if self.scope == "user" else ()
         argv = (*self._prefix, self.program, *scope, "--no-ask-password", "--no-pager", *args)
         return await run_bounded(argv, self.environment(), timeout)
@@ -111,7 +115,7 @@ class Systemctl:
         """
         ran = await self.call("show", *units, f"--property={','.join(PROPERTIES)}", timeout=SHOW_SECONDS)
         if ran.status != 0:
-            raise RestartError(_refusal(self.scope, ran), check="manager")
+            raise _refusal(self.scope, ran)
         return tuple(parse_show(ran.out))
 
     async def state(self, unit: str) -> UnitState:
@@ -139,12 +143,13 @@ class Systemctl:
         return ""
 
 
-def _refusal(scope: Scope, ran: Ran) -> str:
-    """Why a manager gave no state, in words; the usual reason is that there is none."""
+def _refusal(scope: Scope, ran: Ran) -> RestartError:
+    """Why a manager gave no state; the usual reason is that there is none."""
     absent = ("Failed to connect to bus", "has not been booted with systemd", "Connection refused")
     if any(text in ran.err for text in absent):
-        return f"There is no systemd {scope} manager here."
-    return f"The systemd {scope} manager refuses: {ran.err or f'exit code {ran.status}'}."
+        return ManagerAbsent(f"There is no systemd {scope} manager here.", check="manager")
+    reason = f"The systemd {scope} manager refuses: {ran.err or f'exit code {ran.status}'}."
+    return RestartError(reason, check="manager")
 
 
 async def run_bounded(argv: Sequence[str], environment: Mapping[str, str], timeout: float) -> Ran:

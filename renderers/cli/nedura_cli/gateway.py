@@ -10,7 +10,15 @@ from typing import Any, Literal
 
 import attrs
 
-from nedura.fleet import MemberFailed, ServiceRow, collect, left_alone, list_services, restart_rest
+from nedura.fleet import (
+    MemberFailed,
+    ServiceNote,
+    ServiceRow,
+    collect,
+    left_alone,
+    list_services,
+    restart_rest,
+)
 from nedura.fleet import gateway_services as services_of
 from nedura.fleet.service.log_lines import newest_lines
 from nedura.homes import process_home, root_home
@@ -40,11 +48,12 @@ async def _show(stream: AsyncGenerator[Any, None], output: Output) -> list[Event
 
 
 def run_verb(stream: AsyncGenerator[Any, None], output: Output) -> int:
-    """Show a verb's events. A note instead of a change means that something is left to do: exit 1."""
+    """Show a verb's events. One service that failed, or a note instead of a change, leaves something to do: exit 1."""
     seen = asyncio.run(_show(stream, output))
     if not seen:
         output.line("Nothing to do: no gateway of this home runs or is installed.")
-    return 1 if seen and all(event.kind == "service_note" for event in seen) else 0
+    notes = [event for event in seen if isinstance(event, ServiceNote)]
+    return 1 if notes and (len(notes) == len(seen) or any(note.failed for note in notes)) else 0
 
 
 def install(args: argparse.Namespace, output: Output) -> int:
@@ -96,7 +105,9 @@ async def _restart(args: argparse.Namespace, output: Output) -> int:
         output.line(
             "No gateway runs and none is installed. Run: nedura gateway install, or: nedura gateway run"
         )
-    failed = any(isinstance(event, MemberFailed) for event in seen)
+    failed = any(
+        isinstance(event, MemberFailed) or (isinstance(event, ServiceNote) and event.failed) for event in seen
+    )
     return 1 if failed or not seen else 0
 
 

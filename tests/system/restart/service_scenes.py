@@ -236,7 +236,36 @@ async def every_profile_with_all(folder: Path) -> None:
     events = await told(services(root).start(everyone=True))
     started = {name for name, change in changes(events) if change == "started"}
     assert started == {"nedura-gateway.service", "nedura-gateway-b.service"}
-    assert any("nedura-gateway-a.service" in event.copy for event in events if event.kind == "service_note")
+    notes = [event for event in events if event.kind == "service_note"]
+    assert any("nedura-gateway-a.service" in event.copy and event.failed for event in notes)
+    # a restart's other half, too: the broken one in the middle keeps nobody from coming back
+    await told(services(root).stop(everyone=True))
+    events = await told(services(root).revive(everyone=True))
+    assert {name for name, change in changes(events) if change == "started"} == started
+    assert any(
+        "nedura-gateway-a.service" in event.copy and event.failed
+        for event in events
+        if event.kind == "service_note"
+    )
+
+
+@scene
+async def a_unit_of_another_name_is_stopped_through_its_manager(folder: Path) -> None:
+    """Its process alone would be back after RestartSec."""
+    home = make_home(native())
+    units = place().user_units
+    units.mkdir(parents=True, exist_ok=True)
+    (units / "my-bot.service").write_text(
+        f"[Service]\nType=notify\nNotifyAccess=all\nExecStart={home}/bin/nedura gateway run\nRestart=always\nRestartSec=0.2\n"
+        f"Environment=NEDURA_HOME={home}\n"
+    )
+    systemctl("daemon-reload")
+    systemctl("start", "my-bot.service")
+    await serving(home)
+    assert changes(await told(services(home).stop())) == [("my-bot.service", "stopped")]
+    await asyncio.sleep(1)
+    assert await look(home) is None
+    assert systemctl("is-active", "my-bot.service", check=False).strip() == "inactive"
 
 
 @scene
