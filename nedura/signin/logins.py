@@ -125,7 +125,7 @@ class SignedOut:
         changed: whether there was anything to remove.
         inherited: the profile goes on with the default profile's login.
         set_aside: name of the copy of a damaged store; empty when it was sound.
-        revoked: whether the portal ended the session too; None when that was not asked.
+        revoked: whether the portal ended the session too; None when that was not asked, or when there was none.
     """
 
     kind: ClassVar[str] = "signed_out"
@@ -202,11 +202,11 @@ async def log_out(
 
 async def _revoke(
     state: AuthState, product: Product, environ: Mapping[str, str], client_factory: ClientFactory
-) -> bool:
+) -> bool | None:
     entry = state.newest or state.entry or {}
     token = entry.get("refresh_token") or entry.get("access_token")
     if not isinstance(token, str) or not token:
-        return False
+        return None
     try:
         base = portal_of(state.entry or {}, product, environ)
         trust = resolve_trust(stored=(state.entry or {}).get("tls"), environ=environ, product=product)

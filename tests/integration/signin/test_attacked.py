@@ -448,3 +448,14 @@ async def test_a_proxy_that_cannot_be_is_a_plain_error() -> None:
     async with open_client(environ=environ) as client:
         with pytest.raises(Unreachable):
             await client.request("GET", "https://portal.example/x", deadline_s=2)
+
+
+@pytest.mark.parametrize("guest", [False, True])
+async def test_a_sign_out_of_nobody_blames_no_service(world: World, guest: bool) -> None:
+    """There is no session to end: nothing is asked, and nothing is said to have failed."""
+    if guest:
+        world.guest()
+    out = await log_out(
+        world.home, revoke=True, environ=world.environ, clock=world.clock, client_factory=world.client
+    )
+    assert (out.revoked, "service" in out.copy, world.routes()) == (None, False, [])

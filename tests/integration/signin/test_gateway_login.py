@@ -174,7 +174,7 @@ async def test_it_runs_beside_the_turns_and_is_not_worked_on_twice(world: World)
     chat = Chat([message("/login"), message("hello", "2"), message("/login")])
     async with FleetMember(world.home, OPTIONS) as member:
         context = TurnContext(home=world.home)
-        worker = PlatformWorker(member, echo, context, {"fake": chat}, Inbox(world.home), logins(world))  # type: ignore[dict-item]
+        worker = PlatformWorker(member, echo, context, {"fake": chat}, Inbox(world.home), logins(world))
         worker.start()
         await wait_async(lambda: "re: hello" in chat.sent and len(chat.sent) == 5, 5, "both answers")
         assert len(world.portal.store.grants) == 1
@@ -191,7 +191,7 @@ async def test_a_push_that_fails_loses_no_account(world: World) -> None:
     chat = Chat([message("/login")], broken=True)
     async with FleetMember(world.home, OPTIONS) as member:
         context = TurnContext(home=world.home)
-        worker = PlatformWorker(member, echo, context, {"fake": chat}, Inbox(world.home), logins(world))  # type: ignore[dict-item]
+        worker = PlatformWorker(member, echo, context, {"fake": chat}, Inbox(world.home), logins(world))
         worker.start()
         await wait_async(lambda: bool(world.store().read().email), 10, "the account")
         await worker.stop()
@@ -207,7 +207,7 @@ async def test_an_inbox_of_an_older_version_has_no_operators(tmp_path: Path) -> 
 async def test_the_local_chat_may_sign_in_and_the_gateway_counts_no_turn(world: World) -> None:
     async with FleetMember(world.home, OPTIONS) as member:
         bound = bind_socket(world.home, "chat", os.environ)
-        room = ChatSocket(bound, member, echo, TurnContext(home=world.home), logins(world))  # type: ignore[arg-type]
+        room = ChatSocket(bound, member, echo, TurnContext(home=world.home), logins(world))
         await room.start()
         try:
             path = find_socket(world.home, "chat", os.environ)
@@ -231,7 +231,7 @@ async def test_a_local_chat_that_was_closed_loses_no_account(world: World) -> No
     flow = logins(world)
     async with FleetMember(world.home, OPTIONS) as member:
         bound = bind_socket(world.home, "chat", os.environ)
-        room = ChatSocket(bound, member, echo, TurnContext(home=world.home), flow)  # type: ignore[arg-type]
+        room = ChatSocket(bound, member, echo, TurnContext(home=world.home), flow)
         await room.start()
         try:
             path = find_socket(world.home, "chat", os.environ)
