@@ -22,7 +22,7 @@ from nedura.errors import RecordMissing, StoreError, UpdateError
 from nedura.installs import RELEASE
 from nedura.records import fsync_folder, read_json, remove, write_json
 from nedura.text import clean
-from nedura.update.generation.durable import remove_tree, sync_files
+from nedura.update.generation.durable import fsync_file, remove_tree, sync_files
 from nedura.update.ledger.owner import Owner, is_alive, myself
 
 __all__ = [
@@ -261,6 +261,8 @@ def _stage(new: Path, live: Path, names: Sequence[_Names]) -> None:
         _open_to(name.staged, readers)
         if name.staged.is_dir() and not name.staged.is_symlink():
             sync_files(name.staged)
+        elif not name.staged.is_symlink():
+            fsync_file(name.staged)
     fsync_folder(live)
 
 

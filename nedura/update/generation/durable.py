@@ -59,7 +59,10 @@ def sync_files(folder: Path) -> None:
     Raises:
         OSError: the disk refused; nothing may rely on the tree.
     """
-    tree = [(parent, [f"{parent}/{name}" for name in names]) for parent, _, names in os.walk(folder)]
+    tree = [
+        (parent, [path for name in names if not os.path.islink(path := f"{parent}/{name}")])
+        for parent, _, names in os.walk(folder)
+    ]  # a link is a name of its folder
     for _, files in tree:
         for path in files:
             start_writing(path)

@@ -96,10 +96,12 @@ async def test_a_built_desktop_app_survives(tmp_path: Path) -> None:
     """#90495: a swap used to lose what had been built."""
     one = job(tmp_path)
     tree(one.live, {"apps/desktop/release/app": "built", "apps/desktop/src.ts": "old"})
+    (one.live / "apps/desktop/release/Current").symlink_to("app")  # as macOS bundles have them
     write_json(one.record, {"schema": 1, "files": tree_hashes(one.live)})
     tree(one.tree, {"apps/desktop/src.ts": "new"})
     await run(one)
     assert (one.live / "apps/desktop/release/app").read_text() == "built"
+    assert os.readlink(one.live / "apps/desktop/release/Current") == "app"
     assert (one.live / "apps/desktop/src.ts").read_text() == "new"
 
 
@@ -177,6 +179,27 @@ def test_a_fault_at_any_rename_leaves_the_old_tree(tmp_path: Path, call: str, wh
     assert recover_swap(one.live) == "none"
     swap_tree(one.tree, one.live)
     assert content(one.live) == AFTER
+
+
+def test_every_new_file_is_durable_before_its_first_rename(tmp_path: Path) -> None:
+    """Single files of the top folder too: the note is one of them, and an empty one after a power cut would end all updates."""
+    if not Path("/usr/bin/strace").exists():
+        pytest.skip("strace is not installed")  # the fault test above fails for that in CI
+    one = job(tmp_path)
+    log = tmp_path / "log"
+    code = (
+        "import sys; from pathlib import Path; from nedura.update.commit.zip_swap import swap_tree\n"
+        "swap_tree(Path(sys.argv[1]), Path(sys.argv[2]))"
+    )
+    strace = ["strace", "-f", "-y", "-qq", "-o", str(log), "-e", "trace=fsync,fdatasync,rename,renameat2"]
+    subprocess.run([*strace, sys.executable, "-B", "-c", code, str(one.tree), str(one.live)], check=True)
+    before = log.read_text().split("rename", 1)[0]
+    for name in (
+        "pyproject.toml.nedura-update-staging",
+        "fresh.nedura-update-staging/b.py",
+        "pkg.nedura-update-staging/a.py",
+    ):
+        assert f"/{name}>" in before, name
 
 
 def test_a_kill_before_the_marker_stands_leaves_no_edit_behind(tmp_path: Path) -> None:
