@@ -17,7 +17,7 @@ __all__ = ["close_interrupted", "is_abandoned"]
 def _owner(receipt: Mapping[str, Any], pid: str, created: str) -> Owner | None:
     try:
         return Owner(int(receipt[pid]), float(receipt.get(created) or 0.0))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
 

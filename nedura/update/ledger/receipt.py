@@ -114,7 +114,9 @@ def is_finished(receipt: Record) -> bool:
 
 def owed_steps(receipt: Record) -> list[str]:
     """Names of the follow-ups a receipt holds, in order, each once."""
-    rows = receipt.get("followups") or ()
+    rows = receipt.get("followups")
+    if not isinstance(rows, list | tuple):
+        return []
     return list(dict.fromkeys(str(row.get("step", "")) for row in rows if isinstance(row, Mapping)))
 
 

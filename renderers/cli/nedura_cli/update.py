@@ -6,12 +6,14 @@ import argparse
 import asyncio
 import os
 import signal
+from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any
 
 from nedura import update as run_update
 from nedura.homes import process_home, root_home
-from nedura.update import ReceiptStore, UpdateFinished, UpdateOptions, action_marker
+from nedura.text import clean
+from nedura.update import ReceiptStore, UpdateFinished, UpdateOptions, action_marker, status_of
 from nedura_cli.ask import can_ask
 from nedura_cli.output import Output
 from nedura_cli.update_ask import asker
@@ -129,21 +131,39 @@ def logs(args: argparse.Namespace, output: Output) -> int:
     return 0
 
 
-def receipt_lines(receipt: dict[str, Any]) -> list[str]:
-    """A receipt as people read it. Unknown values of later versions are shown as they are."""
-    code = receipt.get("post_update") or receipt.get("pre_update") or {}
-    version = f"{code.get('version', '')} ({code.get('short_sha', '')})" if code else "unknown version"
-    lines = [
-        f"{receipt.get('started_at', '')[:19]}  {receipt.get('outcome', '?'):<11} {version}  {receipt.get('update_id', '')[:8]}"
-    ]
-    if receipt.get("stop_reason"):
-        lines.append(f"    {receipt['stop_reason']}")
-    lines.extend(
-        f"    owed: {row.get('step')}: {row.get('reason')}" for row in receipt.get("followups") or ()
+def receipt_lines(receipt: Mapping[str, Any]) -> list[str]:
+    """A receipt as people read it. What a later version or a damaged file made of a field is shown as text or left out.
+
+    A run that still says `running` while its processes are gone is shown as interrupted, as the next update will close it.
+    """
+    status = status_of(receipt)
+    code = _fields(receipt.get("post_update")) or _fields(receipt.get("pre_update"))
+    version = (
+        f"{clean(code.get('version'))} ({clean(code.get('short_sha'), 40)})" if code else "unknown version"
     )
-    action = receipt.get("user_action")
+    stage = f" (in stage {clean(status.stage)})" if status.outcome == "running" and status.stage else ""
+    lines = [
+        f"{clean(status.started_at)[:19]}  {clean(status.outcome) or '?':<11} {version}  {clean(status.run_id)[:8]}{stage}"
+    ]
+    if status.stop_reason:
+        lines.append(f"    {clean(status.stop_reason, 2000)}")
+    lines.extend(
+        f"    owed: {clean(row.get('step'))}: {clean(row.get('reason'), 500)}"
+        for row in _rows(receipt.get("followups"))
+    )
+    action = _fields(receipt.get("user_action"))
     if action:
-        lines.append(f"    yours: {action.get('step')}: {action.get('reason')}")
-    restarted = (receipt.get("gateway_restart") or {}).get("restarted") or ()
-    lines.extend(f"    {row.get('profile')}: back after {row.get('downtime_ms', 0)} ms" for row in restarted)
+        lines.append(f"    yours: {clean(action.get('step'))}: {clean(action.get('reason'), 500)}")
+    lines.extend(
+        f"    {clean(row.get('profile'))}: back after {clean(row.get('downtime_ms', 0))} ms"
+        for row in _rows(_fields(receipt.get("gateway_restart")).get("restarted"))
+    )
     return lines
+
+
+def _fields(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _rows(value: object) -> list[Mapping[str, Any]]:
+    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
