@@ -6,6 +6,7 @@ very same commit runs (C021).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import time
@@ -58,11 +59,17 @@ def check_and_remember(
     try:
         result = check_for_update(root_home, product, environ, branch=branch, channel=channel, anchor=anchor)
     except NeduraError:
-        remember_check(root_home, CheckResult(state="unknown"), current, now)
+        _try_to_remember(root_home, CheckResult(state="unknown"), current, now)
         raise
     if not branch and not channel:
-        remember_check(root_home, result, current, now)
+        _try_to_remember(root_home, result, current, now)
     return result
+
+
+def _try_to_remember(root_home: Path, result: CheckResult, current: str, now: float) -> None:
+    """What is kept only spares a later look: whoever asked gets the answer, also on a full disk or in a read-only home."""
+    with contextlib.suppress(StoreError):
+        remember_check(root_home, result, current, now)
 
 
 def remember_check(root_home: Path, result: CheckResult, current: str, now: float) -> None:

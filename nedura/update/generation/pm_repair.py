@@ -99,7 +99,10 @@ async def pm_sync(
     if refusal is not None:
         raise RefusedError(refusal.message, advice=refusal.command)
     if run.layout != "sealed" or run.install is None or not run.before.code_sha:
-        raise RefusedError("This is no sealed install.", advice="Make it one with: nedura pm convert")
+        advice = "Make it one with: nedura pm convert"
+        if run.layout != "checkout":  # convert needs a checkout
+            advice = "A sealed install is made from a git checkout, there: ./run install"
+        raise RefusedError("This is no sealed install.", advice=advice)
     run.notes["target_commit"] = run.before.code_sha
     lock = UpdateLock(run.root_home, lock_file(run), run.product, run.environ)
     lock.acquire(run.started_at)

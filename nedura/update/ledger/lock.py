@@ -224,8 +224,18 @@ class UpdateLock:
                 return
             pid = holder.owner.pid if holder is not None else 0
             raise LockHeld(pid, max(0.0, now - holder.started) if holder else None) from error
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, format_record(LockRecord(myself(), now)), 0)
+        except OSError as error:
+            os.close(handle)
+            raise StoreError(f"{self.lock_file} cannot be locked: {error.strerror}.") from error
+        try:
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, format_record(LockRecord(myself(), now)), 0)
+        except OSError as error:
+            os.close(handle)
+            raise StoreError(
+                f"{self.lock_file} cannot be written: {error.strerror}.",
+                advice="Check free space and permissions.",
+            ) from error
         self._handle = handle
 
     def _flock(self, handle: int) -> None:

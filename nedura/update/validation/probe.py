@@ -96,9 +96,13 @@ async def run_probe(
     finally:
         await asyncio.to_thread(discard, folder)
     _check(answer, candidate)
-    return (
-        f"gateway of generation {candidate.identity.generation} answered, {len(copied)} files of copied state"
+    number = candidate.identity.generation
+    which = (
+        f"generation {number}"
+        if number
+        else f"{clean(candidate.identity.code_version or 'the new version', 40)}"
     )
+    return f"gateway of {which} answered, {len(copied)} files of copied state"
 
 
 def _copy(profiles: Sequence[tuple[str, Path]], target: Path) -> list[str]:

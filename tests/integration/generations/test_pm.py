@@ -20,7 +20,7 @@ from nedura.update.generation.collect import collect
 from nedura.update.generation.install import install_checkout
 from nedura.update.generation.pm import PmCollected, collect_garbage, pm_status
 from nedura.update.generation.pm_repair import pm_sync
-from nedura.update.notice import passive_notice
+from nedura.update.notice import check_and_remember, passive_notice
 from nedura.update.source.channels import channel_key, set_channel
 from nedura.update.source.check import check_for_update
 from nedura.update.source.repository import open_repository
@@ -179,6 +179,15 @@ def test_check_says_current_behind_and_how_many(site: Site) -> None:
     site.origin.commit({"a": "2"})
     assert state() == ("behind", 2)
     assert os.listdir(site.paths.generations) == ["000001"]
+
+
+def test_an_answer_that_cannot_be_kept_is_given_all_the_same(site: Site) -> None:
+    """A full disk or a home that is read-only: what is kept only spares a later look."""
+    (site.home / "update_check.json/in the way").mkdir(parents=True)
+    assert check_and_remember(site.home, site.product, dict(os.environ)).state == "current"
+    site.origin.folder.rename(site.origin.folder.with_name("gone"))
+    with pytest.raises(UpdateError, match="no repository at the pinned address"):
+        check_and_remember(site.home, site.product, dict(os.environ))
 
 
 def test_a_check_that_cannot_ask_is_an_error(site: Site) -> None:

@@ -241,6 +241,33 @@ def test_an_update_never_runs_unlocked(tmp_path: Path) -> None:
         UpdateLock(tmp_path / "file/home", tmp_path / "file/lock", NEDURA, {}).acquire(1.0)
 
 
+def test_a_lock_that_a_full_disk_refuses_is_no_lock_and_no_traceback(tmp_path: Path) -> None:
+    """The install's disk may be another one than the home's: the flock is there, who holds it cannot be written."""
+    lock = tmp_path / "install/lock"
+    code = (
+        "import os, resource, signal, sys; from pathlib import Path\n"
+        "from nedura.product import NEDURA\n"
+        "from nedura.update.ledger.lock import UpdateLock, UpdateLockUnusable\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+        "before = len(os.listdir('/proc/self/fd'))\n"
+        "lock = UpdateLock(Path(sys.argv[1]), Path(sys.argv[2]), NEDURA, {})\n"
+        "try: lock.acquire(1.0)\n"
+        "except UpdateLockUnusable as error: print(error.message)\n"
+        "assert lock.fds == () and len(os.listdir('/proc/self/fd')) == before, 'a handle stays open and locked'\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "home"), str(lock)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.startswith("Cannot lock this install")) == (0, True), done.stderr
+    assert "install/lock" in done.stdout
+    second = UpdateLock(tmp_path / "two", lock, NEDURA, {})
+    second.acquire(1.0)
+    second.release()
+
+
 def test_owners_are_told_by_pid_and_birth(other: subprocess.Popen[bytes]) -> None:
     me = myself()
     assert is_alive(me)
