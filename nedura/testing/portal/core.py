@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 
 from nedura.clock import Clock, SystemClock
+from nedura.records import open_ours
 from nedura.testing.portal import admin, routes
 from nedura.testing.portal.exchange import Answer, failure, html, json_answer
 from nedura.testing.portal.knobs import Fault, FaultQueue, Knobs
@@ -55,7 +57,12 @@ class Portal:
         return self.clock.time()
 
     def log_to(self, path: Path) -> None:
-        """Also write the log to a file, as JSON lines."""
+        """Also write the log to a file, as JSON lines.
+
+        Raises:
+            StoreError: it cannot be written: said now, not by a failure of every request.
+        """
+        os.close(open_ours(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
         self.log.file = path
 
     def plant(self, *faults: Fault) -> None:

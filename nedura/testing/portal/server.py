@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Route
 
+from nedura.errors import NeduraError, UsageError
 from nedura.testing.portal.exchange import Ask
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["PortalServer", "build_app", "run_portal", "serve_portal"]
 
 LARGEST_BODY: Final = 1 << 20
+LAST_PORT: Final = 65535
 _CYCLE: Final = "nedura.cycle"
 
 
@@ -122,10 +124,19 @@ class _Server(uvicorn.Server):
 
 
 def _listen(port: int) -> socket.socket:
+    if not 0 <= port <= LAST_PORT:
+        raise UsageError(f"A port is 0 to {LAST_PORT}, not {port}.")
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind(("127.0.0.1", port))
-    listener.listen(512)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+        listener.listen(512)
+    except OSError as error:
+        listener.close()
+        raise NeduraError(
+            f"Port {port} cannot be used: {error.strerror}.",
+            advice="Choose another one, or 0 for a free one.",
+        ) from error
     return listener
 
 
@@ -140,6 +151,10 @@ async def serve_portal(
         port: 0 takes a free one.
         certificate: certificate chain file.
         key: private key file.
+
+    Raises:
+        UsageError: there is no such port.
+        NeduraError: the port is in use or may not be used.
     """
     listener = _listen(port)
     config = uvicorn.Config(
