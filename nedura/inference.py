@@ -22,7 +22,7 @@ from nedura.signin.accounts import AccountStore
 from nedura.signin.free_tier import FreeTier
 from nedura.signin.identity import is_guest
 from nedura.signin.refresh import refresh_account
-from nedura.text import Secret, clean
+from nedura.text import Secret, clean, redact
 from nedura.trust import resolve_trust
 from nedura.urls import origin_of
 
@@ -102,6 +102,29 @@ def delta_of(line: str) -> str | None:
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return ""
     return content if isinstance(content, str) else ""
+
+
+def _ends(line: str) -> bool:
+    """Whether a server-sent line says that the answer is whole.
+
+    Raises:
+        PortalError: it says that the model failed in the middle.
+    """
+    if not line.startswith("data:"):
+        return False
+    try:
+        data = json.loads(line.removeprefix("data:"))
+        error = data.get("error")
+        reason = None if error else data["choices"][0].get("finish_reason")
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return False
+    if error:
+        said = error.get("message") if isinstance(error, Mapping) else error
+        raise PortalError(
+            f"The model's host reports an error: {clean(redact(str(said)), 200).rstrip('.')}.",
+            advice="Ask again.",
+        )
+    return reason is not None
 
 
 def stream_reply(
@@ -184,12 +207,16 @@ async def _read_reply(
     ):
         if isinstance(answer, Answer):
             raise _refused(answer)
+        finished = False
         async for line in answer:
             piece = delta_of(line)
             if piece is None:
                 return
             if piece:
                 report(piece)
+            finished = _ends(line) or finished
+        if not finished:  # half an answer must not pass for a whole one
+            raise PortalError("The answer broke off: the model's host ended it early.", advice="Ask again.")
 
 
 def _refused(answer: Answer) -> PortalError:

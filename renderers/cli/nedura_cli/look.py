@@ -60,6 +60,10 @@ class Look:
         style = self.style(key, bold=bold) if key else Style(bold=bold)
         return Text(self.fit(harmless(text[:LONGEST])), style=style)
 
+    def whole_text(self, text: str, key: str = "") -> Text:
+        """As `text`, but nothing is cut off however long it is: for what a person asked for."""
+        return Text(self.fit(harmless(text)), style=self.style(key) if key else Style())
+
     def fit(self, text: str) -> str:
         """Text that this terminal can show: glyphs of ours have ASCII stand-ins, the rest becomes a question mark."""
         if self.terminal.unicode:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from nedura.text import clean
 
-__all__ = ["cells", "stacked", "table", "wrapped"]
+__all__ = ["cells", "last_rows", "stacked", "table", "wrapped"]
 
 GAP = "  "
 
@@ -19,6 +19,14 @@ def cells(text: str) -> int:
         0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
         for char in text
     )
+
+
+def last_rows(text: str, width: int, rows: int) -> str:
+    """The end of a line that a terminal breaks at `width`, as much as fits into some rows; cut by whole rows, so that it stands still."""
+    room = max(1, width) * max(1, rows)
+    while (over := cells(text) - room) > 0:
+        text = text[-(-over // (2 * width)) * width :]  # a character is two columns at most
+    return text
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -39,6 +39,27 @@ async def talk(exchange: Exchange) -> None:
     exchange.writer.close()
 
 
+async def break_off(exchange: Exchange) -> None:
+    await stream_head(exchange)
+    await exchange.send(piece("half an ans"))
+    exchange.writer.close()
+
+
+async def fail_midway(exchange: Exchange) -> None:
+    await stream_head(exchange)
+    await exchange.send(
+        piece("half") + b'data: {"error": {"message": "too \\u001b[31mbusy, key api_key=abcdefgh"}}\n\n'
+    )
+    await exchange.send(b"data: [DONE]\n\n")
+    exchange.writer.close()
+
+
+async def end_without_mark(exchange: Exchange) -> None:
+    await stream_head(exchange)
+    await exchange.send(piece("whole") + b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\n')
+    exchange.writer.close()
+
+
 @attrs.define
 class Site:
     """A home, its portal and the host of its model."""
@@ -197,7 +218,7 @@ async def garbage(exchange: Exchange) -> None:
     await stream_head(exchange)
     for line in (b"data: {", b"data: []", b"data: 5", b'data: {"choices": [7]}', b"data: " + b"[" * 5000):
         await exchange.send(line + b"\n\n")
-    await exchange.send(piece("ok") + b'data: {"choices": [{"delta": {"content": 5}}]}\n\n')
+    await exchange.send(piece("ok") + b'data: {"choices": [{"delta": {"content": 5}}]}\n\ndata: [DONE]\n\n')
     exchange.writer.close()
 
 
@@ -285,3 +306,25 @@ async def test_a_token_goes_to_no_host_but_its_own(tmp_path: Path) -> None:
 )
 def test_one_line_of_a_stream(line: str, text: str | None) -> None:
     assert delta_of(line) == text
+
+
+@pytest.mark.parametrize(("reply", "said"), [(break_off, "broke off"), (fail_midway, "too busy, key")])
+async def test_half_an_answer_never_passes_for_a_whole_one(tmp_path: Path, reply: Reply, said: str) -> None:
+    got: list[str] = []
+    async with site(tmp_path, reply) as here:
+        here.sign_in()
+        with pytest.raises(PortalError, match=said) as caught:
+            async with aclosing(
+                stream_reply(here.home, HELLO, model="nous/x", environ=here.environ)
+            ) as pieces:
+                async for text in pieces:
+                    got += [text]
+    assert "".join(got).startswith("half")
+    assert "abcdefgh" not in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+async def test_a_finish_reason_ends_an_answer_too(tmp_path: Path) -> None:
+    async with site(tmp_path, end_without_mark) as here:
+        here.sign_in()
+        assert await here.ask() == ["whole"]

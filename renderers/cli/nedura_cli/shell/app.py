@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import Any, Final
 
 import attrs
@@ -47,13 +47,15 @@ from nedura_cli.shell.session import Session, facts_for
 from nedura_cli.shell.slash import COMMANDS, parse
 from nedura_cli.shell.styles import depth_of, panel_fragments, style_of
 from nedura_cli.shell.talk import Turn
-from nedura_cli.tables import wrapped
+from nedura_cli.tables import last_rows, wrapped
 from nedura_cli.terminal import harmless
 
 __all__ = ["Shell"]
 
 TICK: Final = 1.0
 """Seconds between two looks at the skin and the terminal's background."""
+PULSE: Final = 0.05
+"""Seconds between two drawings of an answer that floods in."""
 REFRESH: Final = 5
 """Ticks between two looks at account, model and gateway."""
 
@@ -65,29 +67,51 @@ class _Box:
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
-        self._edges = answer_edges(shell.session.look, shell._size()[0])
         self._open = False
+        self._lines: list[str] = []
+        self._drawn = 0.0
+        self._due: asyncio.TimerHandle | None = None
 
-    def _begin(self) -> None:
-        if not self._open:
-            self._open = True
-            self._shell.say(self._edges[0], "response_border")
+    def _edge(self, which: int) -> None:
+        """An edge as wide as the terminal is now."""
+        self._shell.say(
+            answer_edges(self._shell.session.look, self._shell._size()[0])[which], "response_border"
+        )
 
     def line(self, text: str) -> None:
         """A finished line of the answer."""
-        self._begin()
-        self._shell._say_answer(text)
+        self._lines.append(text)
+        self.changed()
 
     def changed(self) -> None:
-        """The unfinished line has grown."""
-        if self._shell.turn is not None and self._shell.turn.tail:
-            self._begin()
+        """Something is new. Drawn at once, in a flood of text `PULSE` after the last time: each drawing costs as much as many lines."""
+        loop = asyncio.get_running_loop()
+        if self._due is None:
+            self._due = loop.call_at(max(loop.time(), self._drawn + PULSE), self._draw)
+
+    def _draw(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+        turn, lines = self._shell.turn, self._lines
+        self._due, self._lines = None, []
+        if not self._open and (lines or (turn is not None and turn.tail)):
+            self._open = True
+            self._edge(0)
+        if lines:
+            self._shell._say_answer(lines)
         self._shell.redraw()
+        self._drawn = asyncio.get_running_loop().time()
+
+    def tool(self, text: str) -> None:
+        """A line about a tool, behind the text before it."""
+        self._draw()
+        self._shell.say(text, "banner_dim")
 
     def close(self) -> None:
         """Nothing more comes."""
+        self._draw()
         if self._open:
-            self._shell.say(self._edges[1], "response_border")
+            self._edge(1)
 
 
 class Shell:
@@ -185,7 +209,9 @@ class Shell:
         fit = self.session.look.fit
         shown: StyleAndTextTuples = []
         if self.turn.tail:
-            shown.append(("class:tail", fit(harmless(self.turn.tail)) + "\n"))
+            columns, rows = self._size()
+            text = last_rows(fit(harmless(self.turn.tail)), columns, max(1, rows - 8))
+            shown.append(("class:tail", text + "\n"))
         shown.append(("class:wait", fit(self.turn.waiting())))
         return shown
 
@@ -205,9 +231,10 @@ class Shell:
         parts = [part for line in text.split("\n") for part in wrapped(harmless(line), self._size()[0])]
         self.show(Text("\n").join(self.session.look.text(part, key) for part in parts), wrap=False)
 
-    def _say_answer(self, text: str) -> None:
-        """A line of an answer as it came: long ones are left to the terminal, so that they can be copied."""
-        self.show(self.session.look.text(text, "banner_text"), wrap=False)
+    def _say_answer(self, lines: Sequence[str]) -> None:
+        """Lines of an answer as they came: long ones are left to the terminal, so that they can be copied."""
+        look = self.session.look
+        self.show(Text("\n").join(look.whole_text(line, "banner_text") for line in lines), wrap=False)
 
     def show(self, what: RenderableType, *, wrap: bool = True) -> None:
         """Print something above the prompt."""
@@ -250,9 +277,7 @@ class Shell:
             self.say("An answer is on its way; Ctrl-C stops it.", "ui_warn")
             return
         session, box = self.session, _Box(self)
-        self.turn = turn = Turn(
-            session.look, box.line, lambda line: self.say(line, "banner_dim"), box.changed
-        )
+        self.turn = turn = Turn(session.look, box.line, box.tool, box.changed)
         self._answering = asyncio.current_task()
         try:
             whole = await turn.run(

@@ -80,7 +80,12 @@ async def _once(session: Session, text: str, output: Output) -> int:
     """One message, its answer on stdout as it comes, tools on stderr."""
     look = session.look
     turn = Turn(look, output.line, output.remark, lambda: None)
-    whole = await turn.run(session.stream, session.home, session.talk.asked(text), **session.route_options())
+    try:
+        whole = await turn.run(
+            session.stream, session.home, session.talk.asked(text), **session.route_options()
+        )
+    finally:
+        turn.cut()  # what came before an error is the person's too
     session.talk.answered(text, whole)
     output.record({"kind": "answer", "text": whole})
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -10,6 +11,7 @@ from typing import Any, Final
 
 import attrs
 
+from nedura.errors import NeduraError
 from nedura.text import clean_block
 from nedura_cli.look import Look
 from nedura_cli.terminal import harmless
@@ -19,7 +21,10 @@ __all__ = ["Conversation", "Stream", "Turn"]
 Stream = Callable[..., AsyncGenerator[Any, None]]
 """Like `nedura.inference.stream_reply`: pieces of text, or tool events with `name` and `text`."""
 
-LONGEST: Final = 100_000
+LONGEST: Final = 8 * 1024 * 1024
+"""Most characters of an answer. It is held in memory, and nobody reads more."""
+SHOWN: Final = 4096
+"""Characters of an unfinished line that are surely kept for drawing; up to twice as many may be."""
 KEEP: Final = 40
 """Messages of a conversation that are sent along."""
 
@@ -67,6 +72,8 @@ class Turn:
         self._started = self._turned = now()
         self._shown = f"{next(self._faces)} {next(self._verbs)}"
         self.tail = ""
+        self._line: list[str] = []
+        self._size = 0
         self.whole: list[str] = []
 
     def waiting(self) -> str:
@@ -81,9 +88,16 @@ class Turn:
     async def run(
         self, stream: Stream, home: Path, messages: Sequence[Mapping[str, str]], **options: Any
     ) -> str:
-        """Stream the answer; returns all of it. Closing or cancelling ends the request."""
+        """Stream the answer; returns all of it. Closing or cancelling ends the request.
+
+        Raises:
+            NeduraError: what the stream raises, or the answer is longer than `LONGEST`.
+        """
         async with aclosing(stream(home, messages, **options)) as pieces:
             async for piece in pieces:
+                await asyncio.sleep(
+                    0
+                )  # pieces that are here already would keep keys, Ctrl-C among them, from being read
                 if isinstance(piece, str):
                     self._take(piece)
                 else:
@@ -93,16 +107,29 @@ class Turn:
         return "".join(self.whole)
 
     def _take(self, piece: str) -> None:
+        self._size += len(piece)
+        if self._size > LONGEST:
+            raise NeduraError(f"The answer is longer than {LONGEST // 1024**2} MiB; the rest was not taken.")
         self.whole.append(piece)
-        *lines, self.tail = (self.tail + piece).split("\n")
+        *lines, rest = piece.split("\n")
         for line in lines:
-            self._say(harmless(line[:LONGEST]))
+            self._end_line(line)
+        self._line.append(rest)
+        self.tail += rest
+        if (
+            len(self.tail) > 2 * SHOWN
+        ):  # by whole blocks, so that what is drawn does not move with every letter
+            self.tail = self.tail[(len(self.tail) - SHOWN) // SHOWN * SHOWN :]
         self._changed()
+
+    def _end_line(self, rest: str) -> None:
+        whole = "".join((*self._line, rest))
+        self._line, self.tail = [], ""
+        self._say(harmless(whole))
 
     def _flush(self) -> None:
         if self.tail:
-            self._say(harmless(self.tail[:LONGEST]))
-            self.tail = ""
+            self._end_line("")
         self._changed()
 
     def cut(self) -> str:
