@@ -401,7 +401,8 @@ class UpdateFinished:
             case "success":
                 return "Updated." if self.changed else "Already up to date."
             case "partial":
-                return "Updated, but your local changes wait for you."
+                done = "Updated" if self.changed else "Already up to date"
+                return f"{done}, but your local changes wait for you."
             case "interrupted":
                 return "The update was interrupted. The next one finishes what it left."
             case "refused":
@@ -425,7 +426,8 @@ class UpdateFinished:
             case "success":
                 return f"✓ Already up to date{f' at {name}' if name else ''}.{owed}"
             case "partial":
-                return f"⚠ Updated to {name}, but something waits for you.{reason}{owed}"
+                done = "Updated to" if self.changed else "Already up to date at"
+                return f"⚠ {done} {name}, but something waits for you.{reason}{owed}"
             case "interrupted":
                 return f"✗ Interrupted.{reason} The next update finishes what is owed."
             case "refused":

@@ -394,9 +394,9 @@ def _settle(job: CheckoutJob, state: _State) -> None:
     restored = stash.restore(job.git, parked)
     if restored.conflicts:
         shown = ", ".join(clean(path, 60) for path in restored.conflicts[:5])
-        state.tell(
-            *_stay_parked(job, parked, f"{len(restored.conflicts)} files conflict with the new code: {shown}")
-        )
+        many = len(restored.conflicts)
+        found = "1 file conflicts" if many == 1 else f"{many} files conflict"
+        state.tell(*_stay_parked(job, parked, f"{found} with the new code: {shown}"))
         return
     broken = restored.unsafe or (_imports(job) if code and not baseline else "")
     if broken:

@@ -232,6 +232,9 @@ async def collect_garbage(
     Raises:
         StoreError: the lock is held, or a pointer is damaged.
     """
+    if not paths.folder.is_dir():  # no update ran yet: there is nothing of ours
+        yield PmCollected()
+        return
     lock = FileLock(paths.lock, f"The install {paths.install_id}")
     await lock.acquire_async(LOCK_TIMEOUT)
     try:

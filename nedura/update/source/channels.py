@@ -175,7 +175,11 @@ def choose_channel(
     Raises:
         UsageError: an unknown channel.
     """
-    if branch:
+    if branch is not None:
+        if (
+            not branch.strip()
+        ):  # an unset variable of a script must not mean another branch than its author thought
+            raise UsageError("--branch names no branch.", advice="Leave it out to follow the usual one.")
         return Choice(branch=branch, source="option")
     named, source = (channel, "option") if channel else (configured, "config")
     if named:

@@ -56,7 +56,8 @@ def run_rehearsal(
     finally:
         discard(folder)
     skipped = len(homes) - len(usable)
-    return f"{len(usable)} homes" + (f", {skipped} that this version cannot open either" if skipped else "")
+    many = f"{len(usable)} home{'' if len(usable) == 1 else 's'}"
+    return many + (f", {skipped} that this version cannot open either" if skipped else "")
 
 
 def _copies(folder: Path, profiles: Sequence[tuple[str, Path]]) -> dict[Path, str]:

@@ -14,6 +14,7 @@ import pytest
 from nedura.clock import SystemClock
 from nedura.config import read_config
 from nedura.errors import UpdateError
+from nedura.installs import InstallPaths
 from nedura.locks import FileLock
 from nedura.testing.installs import Site, git, make_origin
 from nedura.update.generation.collect import collect
@@ -179,6 +180,14 @@ def test_check_says_current_behind_and_how_many(site: Site) -> None:
     site.origin.commit({"a": "2"})
     assert state() == ("behind", 2)
     assert os.listdir(site.paths.generations) == ["000001"]
+
+
+async def test_an_install_without_a_folder_has_no_garbage(site: Site) -> None:
+    """A checkout or a release that was never updated: nothing of ours is there, and nothing is made."""
+    fresh = InstallPaths(site.home, "0123456789ab")
+    async with aclosing(collect_garbage(fresh, SystemClock(), dict(os.environ))) as events:
+        assert [event async for event in events] == [PmCollected()]
+    assert not fresh.folder.exists()
 
 
 def test_an_answer_that_cannot_be_kept_is_given_all_the_same(site: Site) -> None:

@@ -127,7 +127,7 @@ async def test_a_real_gateway_is_probed_on_a_real_tree(tmp_path: Path) -> None:
     await stages.update()
     told = {event.name: event.detail for event in stages.told("step")}
     assert told["probe"].startswith("gateway of generation 000002 answered")
-    assert told["rehearsal"] == "1 homes"
+    assert told["rehearsal"] == "1 home"
     assert leftovers(site) == []
     assert {name: (site.home / name).read_bytes() for name in SECRETS} == before
 

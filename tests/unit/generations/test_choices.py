@@ -35,6 +35,13 @@ def test_precedence() -> None:
     assert chosen(pinned_branch="") == ("", "stable", "install")
 
 
+@pytest.mark.parametrize("branch", ["", "  "])
+def test_an_empty_branch_is_no_default(branch: str) -> None:
+    """`--branch "$BRANCH"` of a script whose variable is unset must not update against the main branch."""
+    with pytest.raises(UsageError, match="names no branch"):
+        choose_channel(branch=branch, channel=None, configured="", pinned_branch="main")
+
+
 def test_an_unknown_channel_is_named() -> None:
     with pytest.raises(UsageError, match="'beta'"):
         choose_channel(branch=None, channel="beta", configured="", pinned_branch="main")

@@ -63,3 +63,9 @@ def test_a_follow_up_is_one_line_that_scripts_can_read(step: str) -> None:
 
 def test_every_class_is_sampled() -> None:
     assert {type(sample) for sample in SAMPLES} == set(events.EVENTS)
+
+
+def test_edits_that_still_wait_do_not_make_a_run_with_nothing_new_an_update() -> None:
+    told = UpdateFinished(run_id="r", outcome="partial", exit_code=1, changed=False, now=CODE)
+    assert "Already up to date" in told.copy_terminal
+    assert "Updated" not in told.copy_terminal + told.copy
