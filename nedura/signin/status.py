@@ -12,7 +12,7 @@ import attrs
 
 from nedura.clock import Clock, SystemClock, iso
 from nedura.config import read_config
-from nedura.errors import ConfigError
+from nedura.errors import ConfigError, StoreError
 from nedura.homes import profile_name
 from nedura.http import open_client
 from nedura.product import NEDURA, Product
@@ -23,6 +23,7 @@ from nedura.signin.background import in_thread
 from nedura.signin.copy import chat_safe, shown_email
 from nedura.signin.handoff import drain, latest_record, wire_status
 from nedura.signin.handoff_copy import result_lines
+from nedura.signin.handoff_record import HandoffStore
 from nedura.signin.identity import Kind, ends_soon, family_end
 from nedura.signin.refresh import ClientFactory, Outcome, refresh_account
 from nedura.signin.settle import needs_settling, settle_after_upgrade
@@ -207,10 +208,19 @@ def _shown(
         inherited=state.inherited,
         insecure=isinstance(tls, Mapping) and tls.get("insecure") is True,
         reason=str(error.get("message") or "") if kind is Kind.DEAD and isinstance(error, Mapping) else "",
-        notes=_notes(state, now, trust, product),
+        notes=(*_notes(state, now, trust, product), *_handoff_problem(store)),
         handoff=result_lines(record) if record is not None else (),
         handoff_status=wire_status(store.home),
     )
+
+
+def _handoff_problem(store: AccountStore) -> tuple[str, ...]:
+    """A record that cannot be read is not "none": a move that still waits in it would never be heard of again."""
+    try:
+        HandoffStore(store.home).read()
+    except StoreError as error:
+        return (f"Connected apps: {error.diagnostics()}",)
+    return ()
 
 
 def _portal(state: AuthState, product: Product, environ: Mapping[str, str]) -> str:

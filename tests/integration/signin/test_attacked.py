@@ -459,3 +459,19 @@ async def test_a_sign_out_of_nobody_blames_no_service(world: World, guest: bool)
         world.home, revoke=True, environ=world.environ, clock=world.clock, client_factory=world.client
     )
     assert (out.revoked, "service" in out.copy, world.routes()) == (None, False, [])
+
+
+@pytest.mark.parametrize("content", [b"x", b"[]", b""], ids=["torn", "odd", "empty"])
+async def test_a_status_says_that_the_record_of_connected_apps_cannot_be_read(
+    world: World, content: bytes
+) -> None:
+    """Silence would be "nothing is waiting", and nobody would ever look."""
+    assert (await world.last()).ok
+    common: Any = {"environ": world.environ, "clock": world.clock, "client_factory": world.client}
+    assert (await auth_status(world.home, **common)).notes == ()
+    (world.home / "guest_handoff.json").write_bytes(content)
+    found = await auth_status(world.home, **common)
+    assert (found.state, found.handoff_status) == ("signed_in", None)
+    assert [note.split(":")[0] for note in found.notes] == ["Connected apps"]
+    assert found.notes[0] in found.copy_terminal
+    assert "Connected apps" not in found.copy
