@@ -219,7 +219,7 @@ def set_value(content: MutableMapping[str, Any], key: str, value: Any) -> None:
     """Set a dotted key, making the sections it needs. For use in `edit_config`.
 
     Raises:
-        ConfigError: a part of the key is a value, not a section.
+        ConfigError: a part of the key is a value, not a section, or the key is a section that the value would wipe out.
     """
     *sections, last = key.split(".")
     if not all((*sections, last)):
@@ -230,6 +230,11 @@ def set_value(content: MutableMapping[str, Any], key: str, value: Any) -> None:
         content = content[part]
         if not isinstance(content, MutableMapping):
             raise ConfigError(f"{clean(key, 60)}: {clean(part, 60)} is a value, not a section.")
+    if isinstance(content.get(last), Mapping) and content[last] and not isinstance(value, Mapping):
+        raise ConfigError(
+            f"{clean(key, 60)} is a section with keys of its own; a value would remove them all.",
+            advice=f"Set one of them: nedura config set {clean(key, 60)}.KEY VALUE",
+        )
     content[last] = value
 
 

@@ -74,8 +74,8 @@ def find_key(name: str) -> Key | None:
 
 
 def _number(name: str, text: str) -> int:
-    if not re.fullmatch(r"-?\d{1,12}", text.strip()):
-        raise UsageError(f"{name} takes a whole number, not {clean(text, 40)!r}.")
+    if not re.fullmatch(r"[0-9]{1,12}", text.strip()):  # seconds and counts: none of them can be negative
+        raise UsageError(f"{name} takes a whole number from 0 up, not {clean(text, 40)!r}.")
     return int(text)
 
 

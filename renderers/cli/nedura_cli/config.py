@@ -16,7 +16,7 @@ from nedura.config import config_path, edit_config, read_config, replace_config,
 from nedura.config_keys import find_key, parse_value
 from nedura.errors import ConfigError, NeduraError, RecordMissing, RefusedError
 from nedura.homes import process_home
-from nedura.records import read_bytes
+from nedura.records import read_bytes, write_bytes
 from nedura.text import clean, redact
 from nedura_cli.output import Output
 
@@ -107,15 +107,33 @@ def edit(args: argparse.Namespace, output: Output) -> int:
         copy.write_bytes(before)
         while True:
             _run_editor(editor, copy)
+            after = copy.read_bytes()
             try:
-                changed = _accept(copy.read_bytes(), before)
+                changed = _accept(after, before)
                 break
             except ConfigError as error:
                 output.remark(f"nedura: {error.message}")
-                if input("Edit again? [Y/n] ").strip().lower() in ("n", "no"):
-                    raise ConfigError("Nothing was changed.") from error
+                if (
+                    _content(where) != before or not _again()
+                ):  # a changed file refuses the same edit every time
+                    raise _unsaved(where, after) from error
     output.line("Saved." if changed else "Nothing was changed.")
     return 0
+
+
+def _again() -> bool:
+    """Whether the person wants to go on; the end of the input and Ctrl-C say no."""
+    try:
+        return input("Edit again? [Y/n] ").strip().lower() not in ("n", "no")
+    except (EOFError, KeyboardInterrupt):
+        return False
+
+
+def _unsaved(where: Path, after: bytes) -> ConfigError:
+    """The error after an edit that cannot be taken; the work itself is kept beside the config."""
+    kept = where.with_name("config.yaml.edited")
+    write_bytes(kept, after)
+    return ConfigError("The config was not changed.", advice=f"Your edit is kept in {kept}")
 
 
 def _content(where: Path) -> bytes:

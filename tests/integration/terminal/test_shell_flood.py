@@ -12,11 +12,13 @@ from typing import Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prompt_toolkit.keys import Keys
 
 from nedura.errors import NeduraError
 from nedura.skins import load_skin
 from nedura_cli.look import Look
 from nedura_cli.shell.app import PULSE, Shell, _Box
+from nedura_cli.shell.keys import make_keys
 from nedura_cli.shell.talk import LONGEST, SHOWN, Turn
 from nedura_cli.tables import cells, last_rows
 from nedura_cli.terminal import Terminal
@@ -121,3 +123,12 @@ def test_the_end_of_a_long_line_fits_and_is_its_end(text: str, width: int, rows:
     assert text.endswith(shown)
     assert cells(shown) <= width * rows
     assert shown == text or cells(shown) > width * (rows - 2) - 2 * width
+
+
+def test_ctrl_z_suspends_the_shell_as_any_program() -> None:
+    asked: list[str] = []
+    app = SimpleNamespace(suspend_to_background=lambda: asked.append("suspend"))
+    keys = make_keys(cast(Shell, SimpleNamespace(panel=None, buffer=SimpleNamespace(text="half typed"))))
+    (binding,) = keys.get_bindings_for_keys((Keys.ControlZ,))
+    binding.handler(cast(Any, SimpleNamespace(app=app)))
+    assert asked == ["suspend"]

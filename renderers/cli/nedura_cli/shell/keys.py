@@ -38,6 +38,10 @@ def make_keys(shell: Shell) -> KeyBindings:
     def _leave(event: KeyPressEvent) -> None:
         shell.leave()
 
+    @keys.add("c-z")
+    def _suspend(event: KeyPressEvent) -> None:
+        event.app.suspend_to_background()
+
     @keys.add("c-l")
     def _clear(event: KeyPressEvent) -> None:
         event.app.renderer.clear()
