@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from nedura.streams import mend_streams, outlive_reader
+from nedura.streams import ReaderGone, StandardStreams, mend_streams, outlive_reader
 
 if TYPE_CHECKING:
     import argparse
@@ -18,6 +18,7 @@ __all__ = ["main", "run_from"]
 EXIT_TORN = 1
 EXIT_UNPINNED = 69
 EXIT_INTERRUPTED = 130
+EXIT_READER_GONE = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,17 +27,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     A stream that is closed or full costs its lines, never the gateway, and no socket of it becomes a standard stream.
     """
     streams = mend_streams()
-    outlive_reader()
     try:
         return _main(sys.argv[1:] if argv is None else argv)
     except SystemExit as end:  # argparse has printed the help
-        problem = streams.problem()
-        if problem:
-            sys.stderr.write(f"nedura-gateway: the output could not be written: {problem}.\n")
-        return 1 if problem else int(end.code or 0)
+        return _told(streams, int(end.code or 0))
     except KeyboardInterrupt:
         sys.stderr.write("\nnedura-gateway: interrupted.\n")
         return EXIT_INTERRUPTED
+
+
+def _told(streams: StandardStreams, code: int) -> int:
+    """The exit code after an answer on stdout, as the command's: a lost one is said, but not that a pipe's reader had enough."""
+    try:
+        problem = streams.problem()
+    except ReaderGone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_READER_GONE
+    if problem:
+        sys.stderr.write(f"nedura-gateway: the output could not be written: {problem}.\n")
+        return code or 1
+    return code
 
 
 def _main(argv: Sequence[str]) -> int:
@@ -64,6 +74,7 @@ def _main(argv: Sequence[str]) -> int:
         sys.stderr.write(f"nedura-gateway: {error.diagnostics()}\n")
         return error.exit_code
     os.environ["NEDURA_HOME"] = str(selection.home)
+    outlive_reader()
     return run_from(args)
 
 

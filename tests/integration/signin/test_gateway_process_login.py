@@ -124,3 +124,16 @@ def test_the_help_names_what_was_typed_and_says_when_it_is_lost(tmp_path: Path) 
     assert (lost.returncode, lost.stderr) == (
         1, "nedura-gateway: the output could not be written: No space left on device.\n",
     )  # fmt: skip
+
+
+def test_a_help_that_nobody_reads_ends_as_the_commands_does(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-m", "nedura_gateway", "--help"], cwd=ROOT, env=child_environ(tmp_path),
+            stdout=writer, stderr=subprocess.PIPE, text=True, timeout=30, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writer)
+    assert (ran.returncode, ran.stderr) == (141, "")
