@@ -197,7 +197,11 @@ def _fixed(services: tuple[ServiceInfo, ...], stopped: tuple[Stopped, ...] = ())
 
 def _source(root: Path, product: Product, environ: Mapping[str, str], subject: Subject) -> dict[str, Any]:
     """Remote, channel, pin and local edits; git runs on our own repository only."""
-    if subject.install is None or subject.checkout is None or not subject.kind.updatable:
+    if subject.install is None or not subject.kind.updatable:
+        return {}
+    if subject.layout == "sealed":
+        read_record(subject.install)  # a damaged one hides the source, too: it must be named
+    if subject.checkout is None:
         return {}
     if subject.layout == "zip":
         return _release(subject.install, subject.checkout)

@@ -217,6 +217,17 @@ def test_local_edits_are_part_of_what_is_installed(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("content", ["", "{}", "[1]"])
+async def test_a_plan_names_a_damaged_record_instead_of_leaving_the_source_out(
+    site: Site, content: str
+) -> None:
+    (site.paths.folder / "install.json").write_text(content)
+    running = site.paths.current.resolve() / "tree/toy/value.py"
+    plan = await plan_update(home=site.home, product=site.product, anchor=running)
+    assert any("install.json" in why for why in plan.unreadable.values()), plan.unreadable
+    assert "could not be read" in plan.copy_terminal
+
+
 async def test_a_plan_writes_nothing_anywhere(site: Site, clean_environment: Path) -> None:
     (site.checkout / "toy/value.py").write_text("VALUE = 'mine'\n")
     (site.checkout / "toy/extra.py").write_text("E = 1\n")
