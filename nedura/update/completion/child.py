@@ -20,7 +20,7 @@ import psutil
 
 from nedura.clock import Clock
 from nedura.product import Product
-from nedura.text import clean
+from nedura.text import clean, redact
 from nedura.wire import MAX_LINE
 
 __all__ = ["MAX_EVENTS", "MAX_OUTPUT", "Child", "ChildEnd", "child_argv", "child_environment", "exit_status"]
@@ -30,6 +30,8 @@ MAX_EVENTS: Final = 20_000
 MAX_OUTPUT: Final = 1024 * 1024
 """Bytes of stdout and stderr that are logged; the rest is read and thrown away."""
 REAP_SECONDS: Final = 10.0
+LEFTOVER_SECONDS: Final = 2.0
+"""Seconds for which the event stream may stay open after the child has ended, before what holds it is ended, or left behind."""
 _DROPPED: Final = ("VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 
 
@@ -104,10 +106,12 @@ class Child:
         self._log = log
         self._max_events = max_events
         self._read_end, self.events_fd = os.pipe()
+        self._output: asyncio.StreamReader | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._watch: asyncio.Task[None] | None = None
         self._events: asyncio.StreamReader | None = None
-        self._transport: asyncio.ReadTransport | None = None
+        self._transports: list[asyncio.ReadTransport] = []
 
     @property
     def pid(self) -> int:
@@ -120,32 +124,46 @@ class Child:
         Raises:
             OSError: it cannot be started.
         """
+        output, written = os.pipe()  # our own: with asyncio's, `wait` waits for whoever else keeps it open
         try:
+            self._output = await self._reader(output)
             self._process = await asyncio.create_subprocess_exec(
                 *self.argv,
                 cwd=self.cwd,
                 env=self.environ,
-                stdout=asyncio.subprocess.PIPE,
+                stdout=written,
                 stderr=asyncio.subprocess.STDOUT,
                 stdin=asyncio.subprocess.DEVNULL,
                 start_new_session=True,
                 pass_fds=(*self.lock_fds, self.events_fd),
-                limit=MAX_LINE,
             )
         finally:
+            os.close(written)
             os.close(self.events_fd)
             self.events_fd = -1
-        self._events = await self._reader()
+        handle, self._read_end = self._read_end, -1
+        self._events = await self._reader(handle)
         self._tasks.append(asyncio.ensure_future(self._drain_output()))
+        self._watch = asyncio.ensure_future(self._end_stream())
 
-    async def _reader(self) -> asyncio.StreamReader:
+    async def _end_stream(self) -> None:
+        """The child has ended, but something it started keeps the event pipe open: nothing more is to be expected of that."""
+        assert self._process is not None
+        await self._process.wait()
+        await asyncio.sleep(LEFTOVER_SECONDS)
+        await end_session(self._process.pid, running=False)
+        await asyncio.sleep(LEFTOVER_SECONDS)
+        for transport in self._transports:  # another session keeps it; what was sent has been read by now
+            transport.close()
+
+    async def _reader(self, handle: int) -> asyncio.StreamReader:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=MAX_LINE, loop=loop)
-        pipe = os.fdopen(self._read_end, "rb", buffering=0)
-        self._read_end = -1
-        self._transport, _ = await loop.connect_read_pipe(
+        pipe = os.fdopen(handle, "rb", buffering=0)
+        transport, _ = await loop.connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader, loop=loop), pipe
         )
+        self._transports.append(transport)
         return reader
 
     async def records(self, deadline: float) -> AsyncGenerator[dict[str, Any], None]:
@@ -195,6 +213,8 @@ class Child:
 
     async def kill(self) -> None:
         """End everything of its session that still runs, and reap it."""
+        if self._watch is not None:
+            self._watch.cancel()
         if self._process is None:
             self._close_fds()
             return
@@ -202,9 +222,11 @@ class Child:
         try:
             async with asyncio.timeout(REAP_SECONDS):
                 await self._process.wait()
-                await asyncio.gather(*self._tasks, return_exceptions=True)
         except TimeoutError:
-            for task in self._tasks:
+            pass  # it cannot be ended; its status says so below
+        if self._tasks:
+            _, unread = await asyncio.wait(self._tasks, timeout=LEFTOVER_SECONDS)
+            for task in unread:
                 task.cancel()
         self.end.status = exit_status(
             self._process.returncode if self._process.returncode is not None else 137
@@ -212,8 +234,8 @@ class Child:
         self._close_fds()
 
     def _close_fds(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
+        for transport in self._transports:
+            transport.close()
         for name in ("_read_end", "events_fd"):
             handle = getattr(self, name)
             if handle >= 0:
@@ -222,10 +244,9 @@ class Child:
 
     async def _drain_output(self) -> None:
         """Log its output line by line, bounded; read the rest so that it never blocks."""
-        assert self._process is not None
-        assert self._process.stdout is not None
+        assert self._output is not None
         logged, rest = 0, b""
-        while chunk := await self._process.stdout.read(MAX_LINE):
+        while chunk := await self._output.read(MAX_LINE):
             if logged >= MAX_OUTPUT:
                 continue
             logged += len(chunk)
@@ -239,7 +260,7 @@ class Child:
     def _say(self, line: bytes) -> None:
         text = clean(line.decode("utf-8", "replace"), 1000)
         if text:
-            self.end.last_words = text[:200]
+            self.end.last_words = redact(text)[:200]
             self._log(text)
 
 

@@ -19,13 +19,13 @@ from nedura.text import clean, clean_block
 from nedura.update.commit_point import Armed, debt_of, owed_inventory, paths_of, tail_of
 from nedura.update.completion.child import Child, ChildEnd
 from nedura.update.completion.completion_parts import runs
-from nedura.update.completion.request import CompletionRequest, CompletionResult, judge
+from nedura.update.completion.request import CompletionRequest, CompletionResult, is_believable, judge
 from nedura.update.completion.steps import why
 from nedura.update.events import CompletionStarted, FollowUp, TakenBack, UpdateFinished
 from nedura.update.kinds import known_kinds
 from nedura.update.ledger.journal import Journal
 from nedura.update.ledger.leftovers import scratch_prefix
-from nedura.update.ledger.receipt import is_finished, owed_steps, unreadable
+from nedura.update.ledger.receipt import opened, owed_steps, unreadable
 from nedura.update.parts import UpdateParts
 from nedura.update.run import Run
 from nedura.update.within import limit_of
@@ -36,6 +36,11 @@ __all__ = ["completion", "scrubbed"]
 MAX_RESULT: Final = 16 * 1024 * 1024
 _OWN_WORDS: Final = frozenset({"update_started", "update_finished"})
 """Kinds that only the parent says; from a child they count through its correlated result alone."""
+_OWN_FIELDS: Final = (
+    "schema", "update_id", "correlation_id", "action_id", "started_at", "argv", "pid", "pid_create_time", "initiator",
+    "install_id", "layout", "pre_update",
+)  # fmt: skip
+"""What a receipt says about the run itself: the parent knows it, the child only repeats it."""
 
 
 async def completion(run: Run, parts: UpdateParts, journal: Journal) -> AsyncGenerator[Event, None]:
@@ -163,12 +168,14 @@ class _Handover:
     def _accept(self, result: CompletionResult) -> None:
         """The child's receipt is the run's receipt; the parent still has the last word on the exit code."""
         assert result.receipt is not None
-        self._journal.receipt = dict(result.receipt)
+        mine = self._journal.receipt
+        theirs = {**opened(), **scrubbed(result.receipt)}
+        self._journal.receipt = {**theirs, **{key: mine[key] for key in _OWN_FIELDS if key in mine}}
         self._finish_from_receipt()
 
     def _closed_by_child(self) -> bool:
         """The child closed the receipt and died before it left a result: that receipt counts (facts/update.md 6.7)."""
-        if not is_finished(self._journal.receipt) or self._end.stopped:
+        if not is_believable(self._journal.receipt) or self._end.stopped:
             return False
         self._finish_from_receipt()
         return True
@@ -194,6 +201,7 @@ class _Handover:
             self._journal.take(event)
         else:
             self._journal.write()  # the last word is ours, whatever the child managed to write
+        self._journal.store.prune()
         run.notes["finished"] = event
 
     async def _owe(self, reason: str) -> AsyncGenerator[Event, None]:

@@ -16,7 +16,7 @@ from nedura.installs import CodeIdentity
 from nedura.product import NEDURA, Product
 from nedura.update.ledger.receipt import is_finished
 
-__all__ = ["SCHEMA", "CompletionRequest", "CompletionResult", "judge"]
+__all__ = ["SCHEMA", "CompletionRequest", "CompletionResult", "is_believable", "judge"]
 
 SCHEMA: Final = 1
 
@@ -153,6 +153,17 @@ class CompletionResult:
         return {"schema": SCHEMA, **attrs.asdict(self)}
 
 
+ENDINGS: Final[Mapping[str, int]] = {"success": 0, "partial": 1, "interrupted": 130}
+"""How a completion may end: behind the commit point there is no other (facts/update.md 1.5)."""
+
+
+def is_believable(receipt: Mapping[str, Any]) -> bool:
+    """Whether a closed receipt of a completion says an ending that can be, with its own exit code."""
+    code = receipt.get("exit_code")
+    expected = ENDINGS.get(str(receipt.get("outcome")))
+    return is_finished(receipt) and isinstance(code, int) and not isinstance(code, bool) and code == expected
+
+
 def judge(
     request: CompletionRequest, value: object, status: int
 ) -> tuple[CompletionResult, str] | tuple[None, str]:
@@ -184,7 +195,7 @@ def judge(
         return None, "its receipt belongs to another run"
     elif not is_finished(receipt):
         return None, "its receipt is not closed"
-    elif (exit_code == 0) != (receipt.get("outcome") == "success"):
+    elif not is_believable(receipt) or receipt["exit_code"] != exit_code:
         return None, f"its receipt says {receipt.get('outcome')!r} with exit code {exit_code}"
     names = {field.name for field in attrs.fields(CompletionResult)}
     return CompletionResult(**{key: item for key, item in value.items() if key in names}), ""

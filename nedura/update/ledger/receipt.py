@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from nedura.text import one_line
+from nedura.text import one_line, redact
 
 __all__ = [
     "KEPT_FOREIGN",
@@ -142,6 +142,11 @@ def code_fields(code: object) -> dict[str, Any] | None:
     }
 
 
+def _reason(value: object) -> str:
+    """Why something is so, in one line, without what looks like a credential: git and pip quote what they were given."""
+    return redact(one_line(value))
+
+
 def _started(receipt: Receipt, record: Record) -> Receipt:
     same = (
         "started_at", "install_id", "layout", "pid", "pid_create_time", "argv", "initiator", "correlation_id", "action_id",
@@ -171,7 +176,7 @@ def _stage_finished(receipt: Receipt, record: Record) -> Receipt:
         "seconds": record.get("seconds", 0.0),
     }
     if record.get("reason"):
-        row["reason"] = one_line(record["reason"])
+        row["reason"] = _reason(record["reason"])
     return {"stages": [*receipt["stages"], row]}
 
 
@@ -179,7 +184,7 @@ def _step(receipt: Receipt, record: Record) -> Receipt:
     row = {
         "name": record.get("name", ""),
         "ok": bool(record.get("ok", True)),
-        "detail": one_line(record.get("detail")),
+        "detail": _reason(record.get("detail")),
     }
     return {"steps": [*receipt["steps"], {**row, "at": record.get("at", "")}]}
 
@@ -187,7 +192,7 @@ def _step(receipt: Receipt, record: Record) -> Receipt:
 def _skipped(receipt: Receipt, record: Record) -> Receipt:
     row = {
         "name": record.get("name", ""),
-        "reason": one_line(record.get("reason")),
+        "reason": _reason(record.get("reason")),
         "at": record.get("at", ""),
     }
     return {"skips": [*receipt["skips"], row]}
@@ -216,7 +221,7 @@ def _taken_back(receipt: Receipt, record: Record) -> Receipt:
     step = {
         "name": "take_back",
         "ok": bool(record.get("restored", True)),
-        "detail": one_line(record.get("check")),
+        "detail": _reason(record.get("check")),
     }
     return {
         "post_update": code_fields(record.get("now")),
@@ -228,7 +233,7 @@ def _taken_back(receipt: Receipt, record: Record) -> Receipt:
 def _followup(receipt: Receipt, record: Record) -> Receipt:
     row = {
         "step": str(record.get("step", "")),
-        "reason": one_line(record.get("reason")),
+        "reason": _reason(record.get("reason")),
         "at": record.get("at", ""),
     }
     others = [
@@ -240,7 +245,7 @@ def _followup(receipt: Receipt, record: Record) -> Receipt:
 
 
 def _user_action(receipt: Receipt, record: Record) -> Receipt:
-    return {"user_action": {"step": record.get("step", ""), "reason": one_line(record.get("reason"))}}
+    return {"user_action": {"step": record.get("step", ""), "reason": _reason(record.get("reason"))}}
 
 
 def _matrix(receipt: Receipt, record: Record) -> Receipt:
@@ -301,7 +306,7 @@ def _finished(receipt: Receipt, record: Record) -> Receipt:
         "outcome": outcome,
         "exit_code": exit_code,
         "finished_at": record.get("finished_at") or record.get("at", ""),
-        "stop_reason": one_line(record.get("stop_reason")),
+        "stop_reason": _reason(record.get("stop_reason")),
         "stop_class": str(record.get("stop_class", "")),
         "post_update": now if now and (now["sha"] or now["version"]) else receipt["post_update"],
     }

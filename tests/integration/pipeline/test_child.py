@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import psutil
 import pytest
 
 from nedura.update import UpdateOptions
-from tests.kits.pipeline import GOOD_CHILD, Toy, gone
+from tests.kits.pipeline import GOOD_CHILD, INSTALL_ID, Toy, gone
 
 BAD = {
     "dies at once": "raise SystemExit(1)\n",
@@ -27,6 +28,12 @@ BAD = {
     " 'receipt': None}, open(result_path, 'w'))\n",
     "receipt still running": GOOD_CHILD + "close(outcome='running')\n",
     "success that is a failure": GOOD_CHILD + "close(outcome='failed')\n",
+    "a failure behind the commit point": GOOD_CHILD + "close(outcome='failed', code=1)\nsys.exit(1)\n",
+    "refused behind the commit point": GOOD_CHILD + "close(outcome='refused', code=2)\nsys.exit(2)\n",
+    "success with an exit code of its own": GOOD_CHILD + "close(outcome='success', code=1)\nsys.exit(1)\n",
+    "the receipt's exit code is another": GOOD_CHILD
+    + "receipt = close(code=1)\nclose(code=0, exit_code=1)\n",
+    "the receipt's exit code is a word": GOOD_CHILD + "close(code=0, exit_code='none')\n",
     "result is no json": GOOD_CHILD + "open(result_path, 'w').write('{')\n",
     "result is a list": GOOD_CHILD + "open(result_path, 'w').write('[1]')\n",
     "a line without end": GOOD_CHILD + "os.write(fd, b'x' * 200_000)\nclose()\n",
@@ -132,6 +139,74 @@ async def test_a_receipt_that_the_child_closed_before_it_died_counts(tmp_path: P
     )
     finished, _ = await toy.run()
     assert (finished.outcome, finished.exit_code, finished.followups) == ("success", 0, ())
+
+
+async def test_the_last_words_of_a_child_that_died_give_no_credential_away(tmp_path: Path) -> None:
+    toy = Toy(
+        tmp_path / "home",
+        child="import sys\nsys.exit('pip: https://user:hunter2hunter2@host/simple is gone')\n",
+    )
+    _, events = await toy.run()
+    said = json.dumps(toy.latest()) + "".join(event.copy_terminal for event in events)
+    assert "is gone" in said
+    assert "hunter2" not in said
+
+
+async def test_a_receipt_on_disk_that_claims_a_failure_is_not_believed(tmp_path: Path) -> None:
+    toy = Toy(
+        tmp_path / "home",
+        child=GOOD_CHILD
+        + "receipt = close(outcome='failed', code='x')\nos.unlink(result_path)\n"
+        + "json.dump(receipt, open(request['receipt_path'], 'w'))\nos.kill(os.getpid(), 9)\n",
+    )
+    finished, _ = await toy.run()
+    assert (finished.outcome, finished.exit_code, finished.followups) == ("success", 0, ("completion",))
+
+
+async def test_an_accepted_receipt_keeps_what_only_the_parent_knows_and_no_escapes(tmp_path: Path) -> None:
+    toy = Toy(
+        tmp_path / "home",
+        child=GOOD_CHILD
+        + "close(started_at='2001-01-01T00:00:00Z', pid='none', argv=None, install_id='another', steps=[{'name': 'x\x1b[31my'}],"
+        " stop_reason='a\x1b]0;t\x07b', followups='odd')\n",
+    )
+    finished, _ = await toy.run()
+    assert (finished.outcome, finished.exit_code, finished.followups) == ("success", 0, ())
+    receipt = toy.latest()
+    assert (receipt["pid"], receipt["install_id"], receipt["argv"] is None) == (
+        os.getpid(),
+        INSTALL_ID,
+        False,
+    )
+    assert not receipt["started_at"].startswith("2001")
+    assert "\\u001b" not in json.dumps(receipt)
+    assert "\x1b" not in finished.stop_reason
+    assert len(toy.receipts()) == 1
+
+
+@pytest.mark.parametrize("apart", [False, True])
+async def test_a_leftover_that_keeps_the_event_pipe_open_does_not_hold_the_update_up(
+    tmp_path: Path, apart: bool
+) -> None:
+    """The child is done and its result is there; what it left behind is ended (or, in a session of its own, not waited for)."""
+    mark = tmp_path / "leftover"
+    toy = Toy(
+        tmp_path / "home",
+        child=GOOD_CHILD
+        + "tell(kind='step', name='begun')\nclose()\nimport time\nif os.fork() == 0:\n"
+        + ("    os.setsid()\n" if apart else "")
+        + f"    open({str(mark)!r}, 'w').write(str(os.getpid()))\n    time.sleep(40)\n    os._exit(0)\n"
+        + f"while not os.path.exists({str(mark)!r}):\n    time.sleep(0.01)\nos._exit(0)\n",
+    )
+    began = time.monotonic()
+    finished, _ = await toy.run(UpdateOptions(deadline=60.0))
+    took = time.monotonic() - began
+    leftover = int(mark.read_text())
+    assert gone(leftover) is not apart
+    if apart:
+        os.kill(leftover, signal.SIGKILL)
+    assert took < 20
+    assert (finished.outcome, finished.followups) == ("success", ())
 
 
 async def test_cancelling_ends_the_tree_before_the_lock_is_free(tmp_path: Path) -> None:

@@ -12,7 +12,12 @@ from nedura.update.completion.request import CompletionRequest, judge
 from nedura.update.completion.steps import ending, tail_owed
 
 REQUEST = CompletionRequest(update_id="run", nonce="n", source="/tree", root_home="/home", home="/home")
-RECEIPT = {"update_id": "run", "outcome": "success", "finished_at": "2026-01-01T00:00:00Z"}
+RECEIPT = {
+    "update_id": "run",
+    "outcome": "success",
+    "exit_code": 0,
+    "finished_at": "2026-01-01T00:00:00Z",
+}
 GOOD: dict[str, Any] = {"schema": 1, "update_id": "run", "nonce": "n", "exit_code": 0, "receipt": RECEIPT}
 
 
@@ -39,6 +44,11 @@ def test_a_correlated_result_is_believed() -> None:
         ({}, 137),
         ({"receipt": None, "exit_code": 1, "first_member": ""}, 1),
         ({"receipt": []}, 0),
+        ({"receipt": {**RECEIPT, "exit_code": 1}}, 0),
+        ({"receipt": {**RECEIPT, "exit_code": False}}, 0),
+        ({"receipt": {**RECEIPT, "outcome": "failed", "exit_code": 1}, "exit_code": 1}, 1),
+        ({"receipt": {**RECEIPT, "outcome": "refused", "exit_code": 2}, "exit_code": 2}, 2),
+        ({"receipt": {**RECEIPT, "outcome": "partial", "exit_code": 3}, "exit_code": 3}, 3),
     ],
 )
 def test_anything_else_is_not(change: dict[str, Any], status: int) -> None:

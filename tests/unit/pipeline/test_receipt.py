@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from nedura.update.events import (
     EVENTS,
     FollowUp,
+    Skipped,
     StageFinished,
     StageStarted,
+    StepDone,
     UpdateFinished,
     UpdateStarted,
     UserAction,
@@ -138,3 +140,24 @@ def test_kinds_of_this_area_are_unique() -> None:
 def test_the_wire_is_read_back_or_kept_as_foreign(value: dict[str, Any]) -> None:
     event = from_wire({key: item for key, item in value.items() if key != "at"}, known_kinds())
     assert isinstance(event, ForeignEvent) or event.kind == value["kind"]
+
+
+NEEDLE = "sk-abcdefghijklmnop1234567"
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        FollowUp(step="build", reason=f"npm: //host/:_authToken={NEEDLE}"),
+        UserAction(step="edits", reason=f"git: https://u:{NEEDLE}@host/x"),
+        StageFinished(stage="prepare", outcome="failed", reason=f"Bearer {NEEDLE}"),
+        StepDone(name="source", ok=False, detail=f"pip --index-url https://u:{NEEDLE}@host/simple"),
+        Skipped(name="probe", reason=f"api_key={NEEDLE}"),
+        UpdateFinished(run_id="r", outcome="failed", exit_code=1, finished_at=AT, stop_reason=f"'{NEEDLE}' is no branch"),
+    ],
+    ids=lambda event: event.kind,
+)  # fmt: skip
+def test_a_reason_that_quotes_a_credential_is_masked(event: Event) -> None:
+    receipt = str(fold(record(event)))
+    assert NEEDLE not in receipt
+    assert "[redacted]" in receipt
