@@ -126,8 +126,12 @@ def write_bytes(path: str, data: bytes) -> None:
     temp = os.path.join(folder, f".{os.path.basename(path)}.tmp.{os.getpid()}.{time.monotonic_ns()}")
     handle = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        os.write(handle, data)
+        while data:  # a disk that is nearly full takes a part and says so only at the next try
+            data = data[os.write(handle, data) :]
         os.fsync(handle)
+    except OSError:
+        os.unlink(temp)
+        raise
     finally:
         os.close(handle)
     os.replace(temp, path)

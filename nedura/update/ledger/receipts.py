@@ -11,6 +11,7 @@ from typing import Any, Final
 from nedura.clock import parse_iso
 from nedura.errors import RecordCorrupt, RecordMissing, StoreError
 from nedura.records import make_folder, read_json, remove, write_json
+from nedura.update.ledger.owner import Owner, is_alive
 from nedura.update.ledger.receipt import Receipt, is_finished
 
 __all__ = ["KEEP", "ReceiptStore", "receipt_name"]
@@ -141,6 +142,18 @@ class ReceiptStore:
         """The newest receipt that a dashboard action started."""
         return next((r for r in self.recent() if r.get("action_id") == action_id), None)
 
+    def _may_run(self, path: Path) -> bool:
+        """Whether a receipt belongs to a run that is still going on, however many were refused beside it."""
+        try:
+            receipt = self.read(path)
+            owners = [
+                Owner(int(receipt.get(pid) or 0), float(receipt.get(created) or 0.0))
+                for pid, created in (("pid", "pid_create_time"), ("writer_pid", "writer_create_time"))
+            ]
+        except (StoreError, TypeError, ValueError, OverflowError):
+            return False
+        return receipt.get("outcome") == "running" and any(map(is_alive, owners))
+
     def prune(self) -> None:
         """Keep the newest `KEEP` by modification time; a running one is never removed."""
 
@@ -152,6 +165,7 @@ class ReceiptStore:
 
         for path in sorted(self.names(), key=age, reverse=True)[KEEP:]:
             try:
-                remove(path)
+                if not self._may_run(path):
+                    remove(path)
             except (RecordMissing, StoreError):
                 continue
