@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import Final
 
@@ -134,13 +135,16 @@ async def _restart_all(
     report: Report[RestartEvent],
     width: int,
 ) -> None:
+    # The bound is on members out of service: one that serves again gives its place away before the host has checked it.
+    down = asyncio.Semaphore(max(1, width))
+
     def job(runtime: Runtime) -> Job[RestartEvent]:
         async def restart(report: Report[RestartEvent]) -> None:
-            await restart_member(runtime, expected, parts, report)
+            await restart_member(runtime, expected, parts, report, down=down)
 
         return restart
 
-    await run_all([job(one) for one in todo if not one.ancestor], report, limit=width)
+    await run_all([job(one) for one in todo if not one.ancestor], report, limit=len(todo))
     await run_all([job(one) for one in todo if one.ancestor], report, limit=1)
 
 

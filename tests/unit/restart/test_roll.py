@@ -227,6 +227,21 @@ async def test_no_more_members_are_down_than_the_width() -> None:
     assert fleet.most_down <= 4
 
 
+async def test_a_member_that_serves_holds_no_place_while_its_host_checks_it() -> None:
+    members = [gateway("a", 1), gateway("b", 2)]
+    both = asyncio.Barrier(2)
+
+    async def health(member: object) -> str:
+        async with asyncio.timeout(5):
+            await both.wait()
+        return ""
+
+    fleet = FakeFleet(*members)
+    events = [event async for event in restart_rest(members, NEW, parts=fleet.parts(health=health), width=1)]
+    assert {event.profile for event in of_kind(events, "member_restarted")} == {"a", "b"}
+    assert fleet.most_down == 1
+
+
 async def test_what_we_run_under_is_signalled_last() -> None:
     members = [gateway("up", 1, ancestor=True), *[gateway(f"p{pid}", pid) for pid in range(2, 6)]]
     fleet = FakeFleet(*members)
