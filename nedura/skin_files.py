@@ -12,10 +12,19 @@ from nedura.locks import locked
 from nedura.records import make_folder, read_bytes, write_bytes
 from nedura.skin_colors import hex_color
 from nedura.skin_data import BUILT_IN, COLOR_KEYS
-from nedura.skins import DEFAULT_SKIN, MAX_FILE, SKIN_NAME, find_skin, parse_skin, skin_path, skins_folder
+from nedura.skins import (
+    DEFAULT_SKIN,
+    MAX_FILE,
+    SKIN_NAME,
+    Skin,
+    find_skin,
+    parse_skin,
+    skin_path,
+    skins_folder,
+)
 from nedura.text import clean
 
-__all__ = ["check_skin_name", "new_skin", "save_choice", "set_color", "template"]
+__all__ = ["check_skin_name", "new_skin", "save_choice", "set_color", "template", "usable_skin"]
 
 _PALETTES: Final = ("colors", "light_colors", "dark_colors")
 
@@ -35,6 +44,21 @@ def check_skin_name(text: str) -> str:
     return name
 
 
+def usable_skin(home: Path, name: str) -> Skin:
+    """The skin of a name itself.
+
+    Raises:
+        UsageError: there is no such skin, or its file cannot be used; says why.
+    """
+    check_skin_name(name)
+    try:
+        return find_skin(home, name)
+    except ConfigError as error:
+        reason = error.message.rstrip(".")
+        text = f"The skin {name} cannot be used: {reason}" if name in reason.split(" ")[0] else reason
+        raise UsageError(f"{text[:1].upper()}{text[1:]}.", advice="See: nedura skin list") from error
+
+
 def save_choice(home: Path, name: str) -> None:
     """Make a skin the home's own, if it can be loaded as itself.
 
@@ -42,12 +66,7 @@ def save_choice(home: Path, name: str) -> None:
         UsageError: there is no such skin, or its file cannot be used.
         ConfigError: the choice cannot be saved.
     """
-    check_skin_name(name)
-    try:
-        find_skin(home, name)
-    except ConfigError as error:
-        reason = error.message.rstrip(".")
-        raise UsageError(f"{reason[:1].upper()}{reason[1:]}.", advice="See: nedura skin list") from error
+    usable_skin(home, name)
     edit_config(home, lambda content: set_value(content, "display.skin", name))
 
 

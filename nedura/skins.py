@@ -29,6 +29,7 @@ __all__ = [
     "SkinEntry",
     "Spinner",
     "active_name",
+    "broken_skins",
     "find_skin",
     "list_skins",
     "load_active",
@@ -392,6 +393,17 @@ def list_skins(home: Path) -> tuple[SkinEntry, ...]:
         for name, skin in BUILT_IN.items()
     ]
     return (*built_in, *(entry for name, entry in own.items() if name not in BUILT_IN))
+
+
+def broken_skins(home: Path) -> tuple[tuple[str, str], ...]:
+    """Names of skin files that cannot be used, each with the reason: `list_skins` leaves them out."""
+    broken = []
+    for path in _files(home):
+        try:
+            find_skin(home, path.stem)
+        except ConfigError as error:
+            broken.append((path.stem, error.message))
+    return tuple(broken)
 
 
 def _files(home: Path) -> list[Path]:

@@ -8,11 +8,17 @@ from collections.abc import Iterator
 import attrs
 
 from nedura.commands import build_parser, each_parser
+from nedura.config_keys import KEYS
+from nedura.skin_data import BUILT_IN
 from nedura_cli.output import Output
 
 __all__ = ["completion", "nodes", "script"]
 
-PROFILES = 'ls -1 "${NEDURA_HOME:-$HOME/.nedura}/profiles" 2>/dev/null'
+PROFILES = (
+    'h="${NEDURA_HOME:-$HOME/.nedura}"; case "$h" in (*/profiles/*) h="${h%/profiles/*}" ;; esac; '
+    'ls -1 "$h/profiles" 2>/dev/null'
+)
+"""Shell code that prints the profiles of the root, from whatever profile it runs."""
 
 
 @attrs.frozen(kw_only=True)
@@ -28,6 +34,17 @@ class Node:
     path: tuple[str, ...]
     words: tuple[tuple[str, str], ...]
     flags: tuple[tuple[str, str], ...]
+
+
+def _values(path: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Words that the grammar leaves open and we know all the same."""
+    match path:
+        case ("config", "get" | "set"):
+            return [(name, key.about) for name, key in KEYS.items() if "*" not in name]
+        case ("skin", "use" | "show"):
+            return [(name, str(skin["description"])) for name, skin in BUILT_IN.items()]
+        case _:
+            return []
 
 
 def completion(args: argparse.Namespace, output: Output) -> int:
@@ -49,6 +66,7 @@ def nodes() -> Iterator[Node]:
                 flags += [(flag, about) for flag in action.option_strings]
             elif not action.option_strings and action.choices:
                 words += [(str(choice), "") for choice in action.choices]
+        words += _values(path)
         yield Node(path=path, words=tuple(words), flags=tuple(flags))
 
 
@@ -165,7 +183,7 @@ def _fish() -> str:
         "end",
         "function __nedura_profiles",
         "    set -l home $HOME/.nedura",
-        "    set -q NEDURA_HOME; and set home $NEDURA_HOME",
+        "    set -q NEDURA_HOME; and set home (string replace -r '/profiles/[^/]*/?$' '' -- $NEDURA_HOME)",
         "    echo default",
         "    ls -1 $home/profiles 2>/dev/null",
         "end",

@@ -10,11 +10,10 @@ import attrs
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from nedura.errors import UsageError
 from nedura.homes import process_home
 from nedura.skin_data import COLOR_KEYS
-from nedura.skin_files import check_skin_name, new_skin, save_choice, set_color
-from nedura.skins import Skin, active_name, list_skins, load_active, load_skin
+from nedura.skin_files import check_skin_name, new_skin, save_choice, set_color, usable_skin
+from nedura.skins import Skin, active_name, broken_skins, list_skins, load_active, load_skin
 from nedura.text import clean
 from nedura_cli.elements import StatusFacts, answer_box, banner, heading, status_parts
 from nedura_cli.look import Look, find_look
@@ -52,6 +51,8 @@ def list(args: argparse.Namespace, output: Output) -> int:  # noqa: A001 - the v
         for entry in entries
     ]
     output.table(("", "skin", "source", "description"), rows)
+    for name, reason in broken_skins(home):
+        output.remark(f"not usable: {name} ({clean(reason, 200)})")
     return 0
 
 
@@ -86,9 +87,7 @@ def new(args: argparse.Namespace, output: Output) -> int:
 def show(args: argparse.Namespace, output: Output) -> int:
     """Preview every element of a skin."""
     home = process_home()
-    skin = load_skin(home, check_skin_name(args.name)) if args.name else load_active(home)
-    if args.name and skin.name != args.name.strip():
-        raise UsageError(f"There is no skin {clean(args.name, 60)!r}.", advice="See: nedura skin list")
+    skin = usable_skin(home, check_skin_name(args.name)) if args.name else load_active(home)
     _warn(output, skin)
     output.record(_record(skin))
     if not output.as_json:

@@ -104,3 +104,16 @@ def test_the_command_prints_it(nedura: Run) -> None:
     for shell in ("bash", "zsh", "fish"):
         assert nedura("completion", shell).stdout == script(shell) + "\n"
     assert nedura("completion", "csh").returncode == 2
+
+
+def test_keys_and_skins_complete_and_profiles_are_the_roots_from_inside_one(tmp_path: Path) -> None:
+    create_profile(tmp_path, "coder")
+    inside = create_profile(tmp_path, "ops").home
+    for home in (tmp_path, inside):
+        assert {"coder", "ops", "default"} <= set(bash(home, tmp_path, "profile", "use", ""))
+        assert {"coder", "ops", "default"} <= set(bash(home, tmp_path, "-p", ""))
+        assert {"coder", "ops"} <= set(fish(home, tmp_path, "-p", "''")) if shutil.which("fish") else True
+    assert "display.skin" in bash(tmp_path, tmp_path, "config", "set", "dis")
+    assert bash(tmp_path, tmp_path, "config", "get", "model.d") == ["model.default"]
+    assert {"ares", "mono"} <= set(bash(tmp_path, tmp_path, "skin", "use", ""))
+    assert {word for node in nodes() if node.path == ("skin", "show") for word, _ in node.words} >= {"slate"}

@@ -80,3 +80,15 @@ def test_an_edit_of_a_file_that_changed_meanwhile_ends_and_is_kept(tmp_path: Pat
         assert "somebody else" in screen.text
     assert (home / "config.yaml").read_text() == "a: 2\n"
     assert (home / "config.yaml.edited").read_text() == "a: 3\n"
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["drawn", "plain"])
+def test_the_shell_says_at_its_start_that_the_config_is_broken(tmp_path: Path, plain: bool) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    (home / "config.yaml").write_text("a: [\n")
+    with open_screen(*(["--plain"] if plain else []), home=home, columns=120) as screen:
+        screen.until("config.yaml line 2")
+        screen.until("nedura config edit")
+        screen.send("\x04")
+        assert screen.ended() == 0

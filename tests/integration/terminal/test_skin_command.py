@@ -176,3 +176,13 @@ def test_art_takes_style_tags_only() -> None:
     text = art("[bold]a[/] [#ff0000]b[/] [link=https://evil]c[/link] [/] d [/]")
     assert text.plain == "a b [link=https://evil]c[/link]  d "
     assert not any("link" in str(span.style) for span in text.spans)
+
+
+def test_a_broken_skin_file_is_named_with_its_reason_and_its_own_name(tmp_path: Path, nedura: Run) -> None:
+    (tmp_path / "skins").mkdir()
+    (tmp_path / "skins" / "mine.yaml").write_text("colors: [\n")
+    assert "not usable: mine (mine.yaml line 2" in nedura("skin", "list").stderr
+    for verb in ("show", "use"):
+        done = nedura("skin", verb, "mine")
+        assert done.returncode == 2
+        assert "The skin mine cannot be used: mine.yaml line 2" in done.stderr

@@ -43,7 +43,7 @@ from nedura_cli.shell.complete import SlashCompleter
 from nedura_cli.shell.history import LineHistory
 from nedura_cli.shell.keys import make_keys
 from nedura_cli.shell.login import LoginPanel, settled_model
-from nedura_cli.shell.session import Session, facts_for
+from nedura_cli.shell.session import Session, config_trouble, facts_for
 from nedura_cli.shell.slash import COMMANDS, parse
 from nedura_cli.shell.styles import depth_of, panel_fragments, style_of
 from nedura_cli.shell.talk import Turn
@@ -406,6 +406,8 @@ class Shell:
         self.show(banner(self.session.look, self._facts, columns))
         for warning in self.session.look.skin.warnings:
             self.say(f"{warning}.", "ui_warn")
+        if trouble := config_trouble(self.session):  # the banner can only say that no model is chosen
+            self.say(trouble, "ui_warn")
         self.start(self._tell_newer())
         watch = asyncio.create_task(self._watch())
         try:

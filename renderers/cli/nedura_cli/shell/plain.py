@@ -15,7 +15,7 @@ from nedura_cli.look import Look
 from nedura_cli.newer import newer_version
 from nedura_cli.output import Output
 from nedura_cli.shell.login import four_lines
-from nedura_cli.shell.session import Session, facts_for
+from nedura_cli.shell.session import Session, config_trouble, facts_for
 from nedura_cli.shell.slash import parse
 from nedura_cli.shell.talk import Turn
 
@@ -89,6 +89,8 @@ class PlainShell:
             f"{words.agent_name}. Profile {facts.profile}, account {facts.account or 'none'}, model {facts.model or 'none'}."
         )
         self.say(words.welcome)
+        if trouble := config_trouble(self.session):
+            self.say(trouble)
         if newer := newer_version(self.session.root):
             self.say(newer)
         while not self._left:

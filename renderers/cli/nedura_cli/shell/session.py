@@ -36,7 +36,7 @@ from nedura_cli.shell.skin_watch import SkinWatch
 from nedura_cli.shell.slash import COMMANDS, Line, find
 from nedura_cli.shell.talk import Conversation, Stream
 
-__all__ = ["Face", "Session", "facts_for"]
+__all__ = ["Face", "Session", "config_trouble", "facts_for"]
 
 
 class Face(Protocol):
@@ -327,6 +327,15 @@ _VERBS: dict[str, Callable[[Session, Line, Face], Awaitable[None]]] = {
     "profile": _profile,
     "quit": _quit,
 }
+
+
+def config_trouble(session: Session) -> str:
+    """What is wrong with the config file and how to mend it; empty when it can be read."""
+    try:
+        read_config(session.home)
+    except ConfigError as error:
+        return error.diagnostics()
+    return ""
 
 
 def facts_for(session: Session) -> StatusFacts:
