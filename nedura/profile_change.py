@@ -183,7 +183,7 @@ async def rename_profile(
     Raises:
         ProfileError: there is none of that name, or the new name is impossible or taken.
         FleetError: what runs on it could not be stopped; nothing was renamed.
-        StoreError: it could not be renamed; everything is as before.
+        StoreError: it could not be renamed; its files are as before, a service it had is gone and its gateway stopped.
     """
     runtimes = RealRuntimes() if runtimes is None else runtimes
     profile = find_profile(root, text)

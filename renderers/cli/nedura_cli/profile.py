@@ -171,7 +171,11 @@ def rename(args: argparse.Namespace, output: Output) -> int:
             f"The default profile is shown as {read_card(profile.home).display_name or 'default'} now."
         )
     else:
-        output.line(f"It is {profile.name} now, in {profile.home}. Its gateway was stopped if it ran.")
+        output.line(f"It is {profile.name} now, in {profile.home}.")
+        output.remark(
+            "Its gateway was stopped and its service removed, if it had them. "
+            f"Install it again with: nedura -p {profile.name} gateway install"
+        )
     return 0
 
 
