@@ -17,6 +17,7 @@ from nedura.fleet.budget import drain_limit, restart_budget
 from nedura.fleet.claim import lock_holder
 from nedura.fleet.incarnation import Incarnations, SystemIncarnations
 from nedura.fleet.model import Runtime
+from nedura.fleet.processes import system_processes
 from nedura.fleet.restart_events import (
     DrainWaiting,
     LeftAlone,
@@ -29,6 +30,7 @@ from nedura.fleet.restart_events import (
 )
 from nedura.fleet.serving import Health, Look, Standing, await_serving, stays_serving
 from nedura.fleet.supervisors.base import RestartError, Supervisor
+from nedura.fleet.takeover import ANOTHER_HOME, doubts
 from nedura.installs import CodeIdentity
 from nedura.text import clean
 
@@ -41,9 +43,20 @@ SERVING_SECONDS: Final = restart_budget(None, None, drained=True)
 
 
 def claim_holder(runtime: Runtime) -> tuple[int, int | None]:
-    """Pid and start time of the process that holds a home's claim; what the inventory saw when that cannot be told."""
+    """Pid and start time of the process that holds a home's claim; what the inventory saw when that cannot be told.
+
+    Raises:
+        RestartError: the lock's record names a process that serves another home: a record is text, and anybody who may write the home
+            can name an innocent in it.
+    """
     holder = lock_holder(runtime.home)
     if holder.pid and holder.record is not None:
+        if doubts(holder.pid, runtime.home, system_processes()) == ANOTHER_HOME:
+            raise RestartError(
+                f"Process {holder.pid}, which the claim of this home names, was not signalled: {ANOTHER_HOME}.",
+                check="identity",
+                final=True,
+            )
         return holder.pid, holder.record.start_time
     return runtime.pid, runtime.start_time
 
@@ -197,6 +210,8 @@ class _Restart:
         """Have the member end and its successor started; False when it was only told to (it waits for us)."""
         runtime, parts = self.runtime, self.parts
         way = triage(runtime)
+        if runtime.kind == "gateway":
+            parts.holder(runtime)  # proven before anything is armed, let alone signalled
         self.report(
             RestartStarted(
                 profile=runtime.profile, pid=runtime.pid, member=runtime.kind,

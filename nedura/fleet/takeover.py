@@ -19,7 +19,7 @@ from nedura.fleet.scope import home_key, home_of_process, same_home
 from nedura.fleet.signals import send_signal, wait_gone
 from nedura.product import NEDURA, Product
 
-__all__ = ["StopLimits", "doubts", "stop_member", "take_over"]
+__all__ = ["ANOTHER_HOME", "StopLimits", "doubts", "stop_member", "take_over"]
 
 
 @attrs.frozen(kw_only=True)
@@ -31,6 +31,7 @@ class StopLimits:
 
 
 _LIMITS: Final = StopLimits()
+ANOTHER_HOME: Final = "it runs on another home"
 
 
 def doubts(pid: int, home: Path, processes: Processes, product: Product = NEDURA) -> str:
@@ -49,7 +50,7 @@ def doubts(pid: int, home: Path, processes: Processes, product: Product = NEDURA
     if named is not None and same_home(home_key(named), home_key(home)):
         return ""
     # a sticky profile is chosen after the start: then only the lock that it really holds names its home
-    return "" if holds_claim(home, pid, processes) else "it runs on another home"
+    return "" if holds_claim(home, pid, processes) else ANOTHER_HOME
 
 
 async def stop_member(

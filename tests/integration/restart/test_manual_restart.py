@@ -13,15 +13,18 @@ import psutil
 import pytest
 
 from nedura.fleet import relaunch
+from nedura.fleet.claim import LOCK_NAME, PidRecord
 from nedura.fleet.inventory import collect, look
 from nedura.fleet.matrix import judge
 from nedura.fleet.model import Fleet, Runtime
+from nedura.fleet.processes import system_processes
 from nedura.fleet.restart import RestartParts
 from nedura.fleet.restart_events import MemberFailed, MemberRestarted, RestartEvent
 from nedura.fleet.rolling import restart_rest, roll
 from nedura.fleet.supervisors.manual import ManualSupervisor
 from nedura.fleet.takeover import StopLimits, stop_member
 from nedura.installs import CodeIdentity
+from nedura.locks import FileLock
 from tests.integration.restart.daemon import identity
 from tests.integration.restart.manual import add_profile, make_root, running, serving
 from tests.kits.fleet import SLOW, gateway
@@ -213,3 +216,28 @@ async def test_a_member_halted_by_a_signal_is_told_apart_and_let_run_again_befor
         before = time.monotonic()
         assert await stop_member(root)
         assert time.monotonic() - before < StopLimits().term_s - 2, "it was let run and ended by itself"
+
+
+async def test_a_forged_claim_gets_no_innocent_process_signalled(tmp_path: Path) -> None:
+    """The lock is held and its record names a live process of ours with its right start time: still only text."""
+    root = make_root(tmp_path)
+    innocent = await asyncio.create_subprocess_exec("sleep", "30")
+    lock = FileLock(root / LOCK_NAME, "The lock")
+    try:
+        assert lock.try_acquire()
+        stat = system_processes().stat(innocent.pid)
+        assert stat is not None
+        record = PidRecord(pid=innocent.pid, start_time=stat.start_time, nedura_home=str(root))
+        os.pwrite(lock.fileno(), f"{innocent.pid}\n{json.dumps(attrs.asdict(record))}\n".encode(), 0)
+        (found,) = (await collect(root, install_id="d" * 12, scan=False)).runtimes
+        assert found.pid == innocent.pid
+        events = await rolled([attrs.evolve(found, supervisor="manual")], identity("2"))
+        (failure,) = events
+        assert isinstance(failure, MemberFailed)
+        assert failure.check == "identity"
+        await asyncio.sleep(0.2)
+        assert innocent.returncode is None
+    finally:
+        lock.release()
+        innocent.kill()
+        await innocent.wait()
