@@ -161,7 +161,10 @@ class Collector:
                 home=home,
                 profile=profile_name(home, self.root),
                 source="file",
-                detail={"restart_requested": record.restart_requested and record.boot_id in ("", boot_id())},
+                detail={
+                    "restart_requested": record.restart_requested and record.boot_id in ("", boot_id()),
+                    "exit_reason": record.exit_reason,
+                },
             )
         )
 

@@ -91,7 +91,7 @@ class FleetMatrix:
         lines = [row.copy_terminal for row in self.rows] + [item.copy_terminal for item in self.foreign]
         if self.failing:
             owing = _owing(len(self.failing))
-            lines.append(f"⚠ {owing} a restart. Run: nedura gateway restart; see: nedura fleet status")
+            lines.append(f"⚠ {owing} a restart. Run: nedura gateway restart --all; see: nedura fleet status")
         elif not self.complete:
             lines.append("⚠ A gateway that should be running could not be seen. See: nedura fleet status")
         lines += unreadable_lines(self.foreign)
@@ -143,7 +143,9 @@ class FleetStatus:
             lines.append("  no gateway runs")
         lines += [f"  {item.copy_terminal}" for item in self.foreign]
         if self.owing:
-            lines.append(f"⚠ {_owing(self.owing)} a restart. Run: nedura gateway restart")
+            lines.append(f"⚠ {_owing(self.owing)} a restart. Run: nedura gateway restart --all")
+        if any(row.state == "down" for row in self.rows):
+            lines.append("  One that is down and has no service is started by: nedura gateway run")
         lines += unreadable_lines(self.foreign)
         probes = ", ".join(f"{probe.what}: {probe.skipped or probe.count}" for probe in self.probes)
         lines.append(f"Looked at {len(self.homes)} home{'' if len(self.homes) == 1 else 's'} ({probes}).")

@@ -392,18 +392,14 @@ class FleetMember:
         self.request_stop(EXIT_PLANNED, "interrupted by its user")
 
     def _on_term(self) -> None:
-        now = time.time()
+        assert self._loop is not None
+        pid, start_time, now = self._record.pid, self._record.start_time, time.time()
         for kind in ("planned-stop", "takeover"):
-            if consume_marker(
-                self.home,
-                kind,
-                pid=self._record.pid,
-                start_time=self._record.start_time,
-                now=now,
-            ):
+            if consume_marker(self.home, kind, pid=pid, start_time=start_time, now=now):
                 self.request_stop(EXIT_PLANNED, kind.replace("-", " "))
                 return
-        self.request_stop(EXIT_UNEXPECTED, "signal SIGTERM without notice")
+        # a unit's stop notice, SIGINT, is handled after SIGTERM when both came before we ran: the kernel stacks their handlers
+        self._loop.call_later(0.05, self.request_stop, EXIT_UNEXPECTED, "signal SIGTERM without notice")
 
     # ---- watchdogs ------------------------------------------------------------------------------------------------------------
 

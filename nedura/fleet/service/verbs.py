@@ -258,12 +258,16 @@ class Services:
                 yield event
         for home in self.homes if everyone else (self.home,):
             if home_key(home).path not in served:
-                for event in await self._isolated(everyone, self._stop_process(home)):
+                for event in await self._isolated(everyone, self._stop_process(home, scope)):
                     yield event
 
-    async def _stop_process(self, home: Path) -> list[ServiceEvent]:
+    async def _stop_process(
+        self, home: Path, scope: Literal["", "user", "system"] = ""
+    ) -> list[ServiceEvent]:
         """Stop a home's gateway that no service of our names owns; what another unit owns is stopped through its manager."""
         manager, unit = self._unit_of(home)
+        if scope and (manager is None or manager is not await self.manager(scope)):
+            return []  # the verb is about one manager's services, and this gateway is not one of them
         if manager is not None:
             # the process alone would be started again by its unit
             return await self._stop_one(
@@ -340,15 +344,22 @@ class Services:
                     found.append((manager, state))
         return found
 
-    async def revive(self, *, everyone: bool = False, skip: Iterable[Path] = ()) -> Stream:
+    async def revive(
+        self, *, scope: Literal["", "user", "system"] = "", everyone: bool = False, skip: Iterable[Path] = ()
+    ) -> Stream:
         """Start what is installed, should run and does not: the other half of a restart.
+
+        Args:
+            scope: whose services; empty for every manager's.
+            everyone: of the whole install.
+            skip: homes that are served already.
 
         Raises:
             FleetError: it did not come up (one home); with `everyone` each failure is a note and the others go on.
         """
         check_owner(self.home, self.place)
         done = [home_key(home) for home in skip]
-        for manager, state in await self._chosen("", everyone, "restart", may_be_missing=True):
+        for manager, state in await self._chosen(scope, everyone, "restart", may_be_missing=True):
             here = state.home is not None and any(same_home(home_key(state.home), key) for key in done)
             if state.installed and not state.pid and not here:
                 for event in await self._isolated(everyone, self._start_one(manager, state)):

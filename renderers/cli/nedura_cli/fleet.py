@@ -19,6 +19,7 @@ from nedura.fleet import (
     GatewayListRow,
     GatewayStatus,
     MatrixRow,
+    Runtime,
     ask_now,
     collect,
     explain_argv,
@@ -30,6 +31,7 @@ from nedura.fleet import (
 )
 from nedura.homes import process_home, profile_name, root_home
 from nedura.installs import CodeIdentity, InstallPaths, find_installs, read_identity, running_code
+from nedura.text import clean
 from nedura_cli.output import Output
 
 __all__ = ["expected_identity", "explain", "gateways", "own_gateway", "run", "status", "survey"]
@@ -157,10 +159,16 @@ def own_gateway(*, deep: bool = False) -> GatewayStatus:
         runtime=runtime,
         socket=path,
         answer_ms=answer_ms,
-        last_exit=f"process {gone.pid} died without a word" if gone else last_exit(home),
+        last_exit=last_words(gone) if gone else last_exit(home),
         deep=deep,
         probes=fleet.probes,
     )
+
+
+def last_words(gone: Runtime) -> str:
+    """How a gateway ended that did not shut down: what it could still write, else that it could not."""
+    reason = clean(gone.detail.get("exit_reason"), 200)
+    return f"process {gone.pid}: {reason}" if reason else f"process {gone.pid} died without a word"
 
 
 def time_answer(home: Path) -> tuple[Path | None, float | None]:

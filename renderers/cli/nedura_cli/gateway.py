@@ -97,14 +97,22 @@ async def _restart(args: argparse.Namespace, output: Output) -> int:
     fleet = await collect(root_home(home), extra_homes=(home,), services=listing.services)
     for event in left_alone(fleet.foreign):
         output.event(event)
-    members = [one for one in fleet.runtimes if one.kind == "gateway" and (args.everyone or one.home == home)]
+    scope = scope_of(args)
+    members = [
+        one
+        for one in fleet.runtimes
+        if one.kind == "gateway"
+        and (args.everyone or one.home == home)
+        and (not scope or one.unit_scope == scope)
+    ]
     seen = await _show(restart_rest(members, expected_identity(), width=args.width), output)
-    running = [one.home for one in members]
-    seen += await _show(services.revive(everyone=args.everyone, skip=running), output)
+    running = [one.home for one in fleet.gateways]
+    seen += await _show(services.revive(scope=scope, everyone=args.everyone, skip=running), output)
     if not seen:
-        output.line(
-            "No gateway runs and none is installed. Run: nedura gateway install, or: nedura gateway run"
-        )
+        what = "No gateway runs and none is installed."
+        if members or running:
+            what = "None of the gateways that run is the machine's service, and none is installed."
+        output.line(f"{what} Run: nedura gateway install, or: nedura gateway run")
     failed = any(
         isinstance(event, MemberFailed) or (isinstance(event, ServiceNote) and event.failed) for event in seen
     )

@@ -240,3 +240,34 @@ def test_of_five_starts_at_once_one_wins(tmp_path: Path) -> None:
         (winner,) = [daemon for daemon in daemons if daemon.process.poll() is None]
         assert winner.wait_running()["pid"] == winner.pid
         assert {daemon.process.poll() for daemon in daemons} == {None, 1}
+
+
+def test_a_verb_about_the_machines_services_leaves_a_gateway_started_by_hand_alone(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with gateway(home) as daemon:
+        stopped = cli(home, "gateway", "stop", "--system", "--all")
+        assert (stopped.returncode, "Nothing to do" in stopped.stdout) == (0, True), stopped
+        restarted = cli(home, "gateway", "restart", "--system")
+        assert restarted.returncode == 1
+        assert "None of the gateways that run is the machine's service" in restarted.stdout
+        assert daemon.wait_running()["pid"] == daemon.pid
+
+
+def test_a_gateway_that_is_down_is_shown_with_its_last_words_and_what_starts_it(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with gateway(home) as daemon:
+        daemon.signal(signal.SIGTERM)  # nobody announced it
+        daemon.wait()
+        shown = cli(home, "gateway", "status").stdout
+        assert f"(last end: process {daemon.pid}: signal SIGTERM without notice)" in shown
+        fleet = cli(home, "fleet", "status").stdout
+        assert "DOWN" in fleet
+        assert "nedura gateway run" in fleet.splitlines()[-2], "a restart finds no gateway to restart"
+
+
+def test_a_stop_notice_counts_although_the_kernel_handles_it_after_the_signal_behind_it(tmp_path: Path) -> None:
+    """`systemctl stop`: SIGINT from ExecStop, then SIGTERM. Both pending at once, SIGTERM's handler runs first."""
+    with gateway(tmp_path / "home") as daemon:
+        for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+            daemon.signal(number)
+        assert daemon.wait() == 0
