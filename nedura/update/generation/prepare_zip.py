@@ -93,6 +93,8 @@ async def prepare_zip(run: Run) -> AsyncGenerator[Event, None]:
         events = _prepare(run, note, record)
         try:
             async for event in events:
+                if isinstance(event, Prepared) and not event.changed:
+                    await in_thread(remove_tree, paths.folder / STAGE)  # also what a killed run left there
                 yield event
         finally:
             await events.aclose()
