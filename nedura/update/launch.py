@@ -29,6 +29,7 @@ from nedura.installs import (
 )
 from nedura.locks import FileLock
 from nedura.product import NEDURA, Product
+from nedura.text import clean, redact
 from nedura.update.ledger.leftovers import sweep_folder
 from nedura.update.ledger.lock import is_running, lock_place
 from nedura.update.ledger.obligations import RestartObligation, TailObligation, restart_folder
@@ -101,9 +102,13 @@ class Launch:
         try:
             self._retry_tail()
             self._ask_fleet()
-        except (NeduraError, OSError) as error:
+        except Exception as error:  # border of a courtesy: what was asked for must go on
+            why = (
+                str(error) if isinstance(error, NeduraError | OSError) else f"{type(error).__name__}: {error}"
+            )
+            text = clean(redact(why), 300)
             self.say(
-                f"{self.product.command}: the last update is not finished, and that could not be looked at: {error}"
+                f"{self.product.command}: the last update is not finished, and that could not be looked at: {text}"
             )
 
     def _retry_tail(self) -> None:

@@ -22,6 +22,7 @@ from nedura.fleet import Fleet, FleetMatrix
 from nedura.fleet.matrix import comes_back
 from nedura.installs import InstallPaths, running_code
 from nedura.product import Product
+from nedura.profiles import list_profiles
 from nedura.records import read_json, write_json
 from nedura.update.completion.completion_parts import CompletionParts, default_parts
 from nedura.update.completion.request import CompletionRequest, CompletionResult
@@ -332,7 +333,12 @@ class Completion:
         if record is None or not record.readable:
             current = {row.profile for row in live if row.state in ("current", "external", "restart_pending")}
             every = known | {one.profile for one in before.gone}
-            return known <= current if record is None else bool(every) and every <= current
+            if record is None or every:
+                return every <= current if record is not None else known <= current
+            names = {
+                one.name for one in list_profiles(self.paths.root_home)
+            }  # nobody was seen: ask each claim
+            return bool(names) and names <= await self.parts.fleet.idle(sorted(names))
         asked = [str(row.get("profile", "")) for row in record.inventory or ()]
         idle = await self.parts.fleet.idle(
             [name for name in asked if name not in {row.profile for row in live}]

@@ -75,6 +75,9 @@ def decode(data: bytes) -> RestartRecord:
             return RestartRecord(readable=False)
         inventory = value.get("inventory")
         rows = inventory.get("runtimes") if isinstance(inventory, dict) else None
+        done = value.get("restarted")
+        if not (_are_rows(rows) and (done is None or isinstance(done, dict))):
+            return RestartRecord(readable=False)
         known = {field.name for field in attrs.fields(CodeIdentity)}
         expected = value.get("expected") or {"code_sha": value.get("expected_sha", "")}
         return RestartRecord(
@@ -85,11 +88,18 @@ def decode(data: bytes) -> RestartRecord:
             owners=tuple(str(owner) for owner in value.get("owners") or ()),
             found=value.get("found"),
             inventory=tuple(rows) if isinstance(rows, list) else None,
-            restarted=value.get("restarted"),
+            restarted=done,
             extra={key: item for key, item in value.items() if key not in _KEYS},
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return RestartRecord(readable=False)
+
+
+def _are_rows(rows: object) -> bool:
+    """Whether an inventory can be asked: rows that each name one profile, or none at all."""
+    if not isinstance(rows, list):
+        return rows is None
+    return all(isinstance(row, dict) and isinstance(row.get("profile", ""), str) for row in rows)
 
 
 _KEYS: Final = frozenset(

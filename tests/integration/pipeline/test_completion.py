@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from pathlib import Path
 from typing import Any
 
@@ -199,3 +199,22 @@ async def test_a_user_action_of_the_old_half_makes_it_partial(case: Case) -> Non
     await run(completion)
     finished = completion.finished()
     assert (finished.outcome, finished.exit_code) == ("partial", 1)
+
+
+@pytest.mark.parametrize("runs", [False, True])
+async def test_a_damaged_restart_record_of_an_install_without_gateways_is_settled_by_every_claim(
+    case: Case, runs: bool
+) -> None:
+    """Else the warning would never end: nobody is left who could be restarted (a claim that is held keeps it armed)."""
+    case.home.joinpath("profiles/alpha").mkdir(parents=True)
+
+    class Empty(ToyFleet):
+        async def idle(self, profiles: Collection[str]) -> frozenset[str]:
+            return frozenset(profiles) - ({"alpha"} if runs else set())
+
+    case.fleet = Empty()
+    completion = case.make()
+    completion.debt.host_path.write_text("{torn")
+    await run(completion)
+    assert (completion.debt.read() is None) is not runs
+    assert completion.followups == (["gateway_restart"] if runs else [])

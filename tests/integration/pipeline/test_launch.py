@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from pathlib import Path
@@ -173,6 +174,43 @@ def test_an_update_may_start_while_a_launch_looks(desk: Desk) -> None:
     lock.acquire(desk.now)
     timer.join()
     lock.release()
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"inventory": {"runtimes": ["x", 5]}},
+        {"inventory": {"runtimes": [{"profile": ["a"]}]}},
+        {"inventory": {"runtimes": {"a": 1}}},
+        {"restarted": "x"},
+        {"expected": [1]},
+    ],
+)
+def test_a_record_of_odd_shape_is_owed_and_stops_no_launch(desk: Desk, record: dict[str, object]) -> None:
+    debt = owe(desk, "default")
+    debt.host_path.write_text(json.dumps({"version": 1, "started": 1, "pid": 1, **record}))
+    (line,) = desk.launch()
+    assert "was not wholly restarted. Run: nedura update" in line
+    assert debt.read() is not None
+
+
+def test_not_even_a_bug_in_the_look_stops_a_launch(desk: Desk) -> None:
+    desk.tail.arm()
+
+    def broken(limit: float) -> int:
+        raise KeyError("token=abcdefgh123")
+
+    Launch(
+        root_home=desk.home,
+        install=desk.paths,
+        shared=desk.paths.folder,
+        environ={"NEDURA_GATEWAY_LOCK_DIR": str(desk.home / "locks")},
+        say=desk.lines.append,
+        finish=broken,
+        now=lambda: desk.now,
+    ).settle()
+    assert "could not be looked at: KeyError" in desk.lines[-1]
+    assert "abcdefgh123" not in desk.lines[-1]
 
 
 def test_a_home_that_cannot_be_used_does_not_stop_a_launch(desk: Desk) -> None:
