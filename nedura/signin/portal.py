@@ -45,7 +45,7 @@ def choose_portal(
         if origin_of(value) is None or urlsplit(value).query or urlsplit(value).fragment:
             raise ConfigError(
                 f"{clean(value, 100)} cannot be used as the portal.",
-                advice=f"It came from {source}: https is needed, except on this machine.",
+                advice=f"It came from {source}. It has to be https (http only on this machine), without user name, query or fragment.",
             )
         return value, ""
     try:

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from nedura.errors import NeduraError
+from nedura.errors import ConfigError, NeduraError
 from nedura.http import open_client
 from nedura.product import NEDURA
 from nedura.records import write_bytes
@@ -133,3 +133,14 @@ async def test_no_route_follows_a_redirect(world: World, name: str, status: int)
         assert other.seen == []
     assert route in world.routes()
     assert {entry.host for entry in world.portal.log.entries} == {httpx.URL(URL).host}
+
+
+@pytest.mark.parametrize(
+    "tail", ["http://user:pw@127.0.0.1:1", "http://127.0.0.1:1?x=1", "http://127.0.0.1:1#f"]
+)
+def test_a_portal_that_cannot_be_used_is_told_a_reason_that_is_one(tail: str) -> None:
+    """Each of them is http on this machine: to ask for https would send people the wrong way."""
+    with pytest.raises(ConfigError) as refused:
+        choose_portal("", None, NEDURA, {"NEDURA_PORTAL_BASE_URL": tail})
+    assert "came from the environment" in refused.value.advice
+    assert "without user name, query or fragment" in refused.value.advice
