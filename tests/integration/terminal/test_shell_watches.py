@@ -148,7 +148,9 @@ def test_a_name_that_leads_out_of_the_folder_reads_nothing(home: Path) -> None:
 
 def prompt_color(screen: Screen) -> str:
     """Colour of the prompt symbol, which stands in the line above the status bar or higher."""
-    row = max(number for number, line in enumerate(screen.lines) if line.startswith("❯"))
+    row = max((number for number, line in enumerate(screen.lines) if line.startswith("❯")), default=-1)
+    if row < 0:  # between two drawings there is no prompt
+        return ""
     return str(screen.cell(row, 0).fg)
 
 
