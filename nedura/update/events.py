@@ -429,7 +429,9 @@ class UpdateFinished:
                 done = "Updated to" if self.changed else "Already up to date at"
                 return f"⚠ {done} {name}, but something waits for you.{reason}{owed}"
             case "interrupted":
-                return f"✗ Interrupted.{reason} The next update finishes what is owed."
+                where = self.stop_reason.removeprefix("interrupted").strip().rstrip(".")
+                rest = "" if where and not self.changed else " The next update finishes what is owed."
+                return f"✗ Interrupted{' ' if where else ''}{where}.{rest}"
             case "refused":
                 return f"✗ Refused.{reason}"
             case _:

@@ -190,7 +190,8 @@ def finished(
         else run.before
     )
     try:
-        path = str(journal.store.path_of(journal.receipt)) if journal.receipt["started_at"] else ""
+        never = not journal.receipt["started_at"] or (journal.failure and journal.path is None)
+        path = "" if never else str(journal.store.path_of(journal.receipt))
     except (KeyError, ValueError):
         path = ""
     return UpdateFinished(

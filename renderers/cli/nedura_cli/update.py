@@ -106,6 +106,8 @@ def _mark(success: bool, exit_code: int, output: Output) -> None:
 
 def _interrupted(output: Output) -> int:
     receipt = ReceiptStore(root_home(process_home())).newest() or {}
+    if receipt.get("pid") != os.getpid() or receipt.get("outcome") != "interrupted":
+        receipt = {}  # stopped before it had one: the newest is another run's
     event = UpdateFinished(
         run_id=str(receipt.get("update_id", "")),
         outcome="interrupted",
@@ -113,6 +115,7 @@ def _interrupted(output: Output) -> int:
         finished_at=str(receipt.get("finished_at") or ""),
         stop_reason=str(receipt.get("stop_reason", "")),
         stop_class="interrupted",
+        changed=bool(receipt.get("committed_at")),
     )
     output.event(event)
     _mark(False, 130, output)

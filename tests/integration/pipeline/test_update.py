@@ -12,7 +12,7 @@ import pytest
 
 from nedura.errors import UpdateError
 from nedura.product import NEDURA
-from nedura.update import UpdateOptions
+from nedura.update import UpdateFinished, UpdateOptions
 from nedura.update.ledger.lock import UpdateLock
 from nedura.update.parts import Refusal
 from tests.kits.pipeline import GOOD_CHILD, Toy, gateway
@@ -206,3 +206,34 @@ async def test_the_first_member_that_fails_takes_the_pointer_back(toy: Toy) -> N
     assert not toy.debt_armed
     assert [event.kind for event in events][-2:] == ["taken_back", "update_finished"]
     assert toy.latest()["post_update"]["generation"] == "000001"
+
+
+async def test_a_receipt_that_could_not_be_written_is_not_named(toy: Toy) -> None:
+    (toy.home / "logs").mkdir()
+    (toy.home / "logs/update_receipts").write_text("no folder")
+    finished, _ = await toy.run()
+    assert (finished.outcome, finished.exit_code, finished.receipt) == ("failed", 1, "")
+    assert toy.current == "000001"
+
+
+@pytest.mark.parametrize(
+    ("reason", "changed", "line"),
+    [
+        (
+            "interrupted before the commit point; nothing was changed",
+            False,
+            "✗ Interrupted before the commit point; nothing was changed.",
+        ),
+        (
+            "interrupted after the commit point",
+            True,
+            "✗ Interrupted after the commit point. The next update finishes what is owed.",
+        ),
+        ("", False, "✗ Interrupted. The next update finishes what is owed."),
+    ],
+)
+def test_an_interruption_is_told_in_one_sentence(reason: str, changed: bool, line: str) -> None:
+    event = UpdateFinished(
+        run_id="r", outcome="interrupted", exit_code=130, stop_reason=reason, changed=changed
+    )
+    assert event.copy_terminal == line
