@@ -75,7 +75,9 @@ def parse_remote(url: str, *, local: bool = True) -> Remote:
         raise _refuse(url, "it is empty or too long")
     if url.startswith("/"):
         return _local(url, url, local)
-    if _CONTROL.search(url.replace(" ", "") if url.startswith("file:///") else url):  # a folder may have blanks
+    if _CONTROL.search(
+        url.replace(" ", "") if url.startswith("file:///") else url
+    ):  # a folder may have blanks
         raise _refuse(url, "it holds blanks, backslashes or control characters")
     if "::" in url.split("/", 1)[0]:
         raise _refuse(url, "it names a helper program")

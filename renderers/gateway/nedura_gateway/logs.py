@@ -25,4 +25,6 @@ def set_up_logging(*, verbose: bool) -> None:
     handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
     if not verbose:
-        logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each poll of a sign-in says nothing to an operator
+        logging.getLogger("httpx").setLevel(
+            logging.WARNING
+        )  # a line for each poll of a sign-in says nothing to an operator

@@ -265,7 +265,9 @@ def test_a_gateway_that_is_down_is_shown_with_its_last_words_and_what_starts_it(
         assert "nedura gateway run" in fleet.splitlines()[-2], "a restart finds no gateway to restart"
 
 
-def test_a_stop_notice_counts_although_the_kernel_handles_it_after_the_signal_behind_it(tmp_path: Path) -> None:
+def test_a_stop_notice_counts_although_the_kernel_handles_it_after_the_signal_behind_it(
+    tmp_path: Path,
+) -> None:
     """`systemctl stop`: SIGINT from ExecStop, then SIGTERM. Both pending at once, SIGTERM's handler runs first."""
     with gateway(tmp_path / "home") as daemon:
         for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
