@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.kits.leaks import pytest_sessionfinish, pytest_testnodedown
 
-__all__ = ["clean_environment", "pytest_sessionfinish", "pytest_testnodedown"]
+__all__ = ["clean_environment", "kept_umask", "pytest_sessionfinish", "pytest_testnodedown"]
 
 # A loaded machine is no finding: neither a slow example nor a slow generator fails a test.
 settings.register_profile(
@@ -49,3 +50,13 @@ def clean_environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyt
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("LANG", "C.UTF-8")
     return home
+
+
+@pytest.fixture(autouse=True)
+def kept_umask() -> Iterator[None]:
+    """A test that leaves another umask behind fails itself, not the next one on its worker."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    after = os.umask(before)
+    assert after == before, f"the test left umask {after:03o}"

@@ -62,8 +62,11 @@ def test_no_needle_is_in_the_bundle(home: Path, tmp_path: Path) -> None:
         home, ["default", "alpha"], now=0.0, reports={"plan.json": lambda: {"remote": NEEDLES["url"]}}
     )
     path = tmp_path / "out/bundle.zip"
-    os.umask(0)
-    write_bundle(made, path)
+    before = os.umask(0)
+    try:
+        write_bundle(made, path)
+    finally:
+        os.umask(before)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
