@@ -114,7 +114,7 @@ def run_from(args: argparse.Namespace) -> int:
 
     set_up_logging(verbose=bool(args.verbose))
     # turns that compute must not keep the control socket's thread waiting, which asks for the GIL several times
-    sys.setswitchinterval(0.0003)
+    sys.setswitchinterval(0.001)
     supervised = bool(args.external_supervisor or os.environ.get("NEDURA_SUPERVISED_CHILD"))
     options = GatewayOptions(
         handler=args.answer,
