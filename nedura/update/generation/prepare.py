@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextvars
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -79,6 +81,7 @@ class Work:
     target: Target | None = None
     decisions: list[Decision] = attrs.field(factory=list)
     known: tuple[str, ...] = ()
+    ahead: Future[Edits] | None = None
 
 
 async def prepare(run: Run) -> AsyncGenerator[Event, None]:
@@ -230,9 +233,20 @@ async def choose_target(work: Work) -> AsyncGenerator[Event, None]:
 
 
 def _fetch(work: Work, current: str) -> Target:
+    """Fetch the target. The source's edits are read meanwhile: neither needs the other, and both wait for git."""
     tracking = work.source.tracking if work.source is not None else ""
     work.known = known_tips(work.git, work.choice, tracking)
-    return fetch_target(work.git, work.remote, work.choice, current, known=work.known)
+    if work.source is None:
+        return fetch_target(work.git, work.remote, work.choice, current, known=work.known)
+    with ThreadPoolExecutor(1) as beside:  # its end waits for the reader, whatever becomes of the fetch
+        work.ahead = beside.submit(contextvars.copy_context().run, _edits, work, work.source)
+        return fetch_target(work.git, work.remote, work.choice, current, known=work.known)
+
+
+def _edits(work: Work, source: Source) -> Edits:
+    """Local edits of the source. Where the root home lies in it, new files there are product state and no edits."""
+    inside = source.checkout == work.run.root_home or source.checkout in work.run.root_home.parents
+    return read_edits(work.git, source, work.paths.folder, untracked=not inside)
 
 
 async def _judge_remote(work: Work) -> AsyncGenerator[Event, None]:
@@ -267,8 +281,10 @@ async def _carry(work: Work) -> AsyncGenerator[Event, None]:
     if work.source is None:
         work.merge = await in_thread(merge_edits, work.git, Edits(base="", tree=""), target.commit, scratch)
         return
-    inside = work.source.checkout == work.run.root_home or work.source.checkout in work.run.root_home.parents
-    work.edits = await in_thread(read_edits, work.git, work.source, scratch, untracked=not inside)
+    if work.ahead is not None:
+        work.edits = work.ahead.result()  # read beside the fetch, which waited for it
+    else:
+        work.edits = await in_thread(_edits, work, work.source)
     work.merge = await in_thread(merge_edits, work.git, work.edits, target.commit, scratch, work.known)
     left = (*work.edits.left, *work.merge.left)
     if left:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from typing import Final
 
 from nedura.errors import UpdateError
@@ -9,11 +11,14 @@ from nedura.text import clean
 from nedura.update.planning.deadlines import FETCH_TIMEOUT
 from nedura.update.source.fetch_failures import classify_fetch
 from nedura.update.source.git import Git, GitAnswer, commit_id, is_commit_id
+from nedura.update.source.owner_checkout import read_ref
 from nedura.update.source.urls import Remote
 
 __all__ = ["FETCHED", "FetchError", "check_branch", "fetch_ref", "remote_tags"]
 
 FETCHED: Final = "refs/nedura/fetched"
+_SURE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(/[A-Za-z0-9_][A-Za-z0-9_-]*)*")
+"""Names that break no rule of git-check-ref-format: git need not be asked."""
 
 
 class FetchError(UpdateError):
@@ -40,6 +45,8 @@ def check_branch(git: Git, name: str) -> str:
     Raises:
         UpdateError: it is none.
     """
+    if len(name) <= 250 and _SURE.fullmatch(name):
+        return name
     plain = bool(name) and name.isprintable() and not name.startswith("-") and len(name) <= 250
     if not plain or git.run("check-ref-format", f"refs/heads/{name}", ok=(0, 1, 128, 129)).code != 0:
         raise UpdateError(f"{clean(name, 80)!r} is no name of a branch.", stop_class="branch")
@@ -47,7 +54,13 @@ def check_branch(git: Git, name: str) -> str:
 
 
 def fetch_ref(
-    git: Git, remote: Remote, ref: str, *, into: str = FETCHED, timeout: float = FETCH_TIMEOUT
+    git: Git,
+    remote: Remote,
+    ref: str,
+    *,
+    into: str = FETCHED,
+    timeout: float = FETCH_TIMEOUT,
+    commits: Collection[str] = (),
 ) -> str:
     """Fetch one full ref (or commit id) and return the commit it names.
 
@@ -57,6 +70,7 @@ def fetch_ref(
         ref: `refs/heads/x`, `refs/tags/x` or a commit id.
         into: our ref that gets it.
         timeout: seconds.
+        commits: ids that are known to be commits; git is not asked what one of them is.
 
     Raises:
         FetchError: one of the classes of `fetch_failures`; `stop_class` is `fetch_failed` (or `git_timeout`, `disk_full`).
@@ -75,6 +89,9 @@ def fetch_ref(
     )  # fmt: skip
     if answer.code != 0:
         raise FetchError(remote, answer)
+    fetched = read_ref(git.repo, into)
+    if fetched and fetched in commits:
+        return fetched
     return commit_id(git.line("rev-parse", "--verify", f"{into}^{{commit}}"))
 
 

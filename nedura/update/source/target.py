@@ -90,7 +90,7 @@ def fetch_target(
     """
     if choice.branch:
         name = check_branch(git, choice.branch)
-        commit = fetch_ref(git, remote, f"refs/heads/{name}", into=into)
+        commit = fetch_ref(git, remote, f"refs/heads/{name}", into=into, commits=known)
     else:
         name = choice.pick(remote_tags(git, remote))
         commit = fetch_ref(git, remote, f"refs/tags/{name}", into=into)

@@ -17,7 +17,7 @@ from nedura.update.generation.install import install_checkout
 from nedura.update.planning.admission import find_subject
 from nedura.update.planning.plan import plan_update
 from nedura.update.source.check import check_for_update
-from nedura.update.source.fetch import check_branch
+from nedura.update.source.fetch import _SURE, check_branch
 from nedura.update.source.git import Git, find_git
 from nedura.update.source.owner_checkout import read_source
 from tests.kits.sealed import Stages
@@ -241,6 +241,12 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Git:
 def test_hostile_branch_names_never_reach_git_as_options(repository: Git, name: str) -> None:
     with pytest.raises(UpdateError, match="no name of a branch"):
         check_branch(repository, name)
+
+
+@settings(max_examples=40, deadline=None)
+@given(name=st.from_regex(_SURE, fullmatch=True))
+def test_a_name_that_git_is_not_asked_about_is_one_that_git_takes(repository: Git, name: str) -> None:
+    assert repository.run("check-ref-format", f"refs/heads/{name}", ok=(0, 1)).code == 0
 
 
 @settings(max_examples=40, deadline=None)

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import plistlib
+import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -16,7 +17,9 @@ from typing import Any
 import attrs
 import psutil
 
-_CLIENT = """#!{python} -IS
+_CLIENT = """#!/bin/sh
+'''exec' {python} -IS "$0" "$@"
+' '''
 import json, socket, sys
 link = socket.socket(socket.AF_UNIX)
 link.connect({socket!r})
@@ -309,7 +312,7 @@ async def fake_launchd(
     """A launchd, and the environment in which `launchctl` means it."""
     folder.mkdir(exist_ok=True)
     path, client = folder / "launchd.sock", folder / "launchctl"
-    client.write_text(_CLIENT.format(python=sys.executable, socket=str(path)))
+    client.write_text(_CLIENT.format(python=shlex.quote(sys.executable), socket=str(path)))
     client.chmod(0o755)
     launchd = FakeLaunchd(domain or f"gui/{os.getuid()}", environment=dict(os.environ), **more)
     server = await asyncio.start_unix_server(launchd.serve, str(path))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Final
 
 import attrs
 
@@ -17,6 +19,8 @@ from nedura.fleet.model import Runtime
 
 ROOT = Path(__file__).resolve().parents[3]
 DAEMON = Path(__file__).with_name("daemon.py")
+TOY: Final = f"{shlex.quote(sys.executable)} {shlex.quote(str(DAEMON))}"
+"""The toy as words of a shell or a unit: the checkout may lie in a folder with blanks."""
 
 
 def make_root(folder: Path) -> Path:
@@ -24,7 +28,7 @@ def make_root(folder: Path) -> Path:
     root = folder / "root"
     (root / "bin").mkdir(parents=True)
     launcher = root / "bin" / "nedura"
-    launcher.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} {DAEMON} "$@"\n')
+    launcher.write_text(f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {TOY} "$@"\n')
     launcher.chmod(0o755)
     root.chmod(0o700)
     return root

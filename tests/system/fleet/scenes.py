@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -44,7 +45,7 @@ def write_unit(name: str, command: str, *environment: str, **service: str) -> No
     }  # fmt: skip
     lines = ["[Unit]", "StartLimitIntervalSec=0", "[Service]", f"ExecStart={command}"]
     lines += [f"{key}={value}" for key, value in rules.items()]
-    lines += [f"Environment={pair}" for pair in (f"PYTHONPATH={ROOT}", *environment)]
+    lines += [f'Environment="{pair}"' for pair in (f"PYTHONPATH={ROOT}", *environment)]
     folder = home() / ".config/systemd/user"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text("\n".join(lines) + "\n")
@@ -87,7 +88,7 @@ def serving(folder: Path, *, other_than: int = 0) -> dict[str, Any]:
 
 
 def gateway_command(*arguments: str) -> str:
-    return " ".join([sys.executable, "-m", "nedura_gateway", "--handler", HANDLER, *arguments])
+    return shlex.join([sys.executable, "-m", "nedura_gateway", "--handler", HANDLER, *arguments])
 
 
 OTHER_PRODUCT = """
@@ -119,7 +120,7 @@ def other_product(ours: bool) -> Iterator[tuple[dict[str, str], int]]:
         if ours:
             (account / ".nedura").mkdir(mode=0o700)
         write_unit(
-            "hermes-gateway.service", f"{sys.executable} -m hermes_cli.main gateway run",
+            "hermes-gateway.service", f"{shlex.quote(sys.executable)} -m hermes_cli.main gateway run",
             f"PYTHONPATH={account / 'tree'}", f"HERMES_HOME={theirs}", f"HOME={account}", Type="simple",
         )  # fmt: skip
         systemctl("start", "hermes-gateway.service")

@@ -20,7 +20,7 @@ from nedura.fleet.restart_parts import default_supervisors
 from nedura.fleet.rolling import restart_rest
 from nedura.installs import CodeIdentity
 from tests.integration.restart.daemon import identity
-from tests.integration.restart.manual import DAEMON, ROOT
+from tests.integration.restart.manual import ROOT, TOY
 
 SERVICE = {
     "Type": "notify",
@@ -72,12 +72,12 @@ class Host:
         home = self.home(profile) if home is None else home
         suffix = "" if profile == "default" else f"-{profile}"
         unit = name or f"nedura-gateway{suffix}.service"
-        command = command or f"{sys.executable} {DAEMON} gateway run"
+        command = command or f"{TOY} gateway run"
         lines = {**SERVICE, **service, "ExecStart": command}
         text = "[Unit]\nStartLimitIntervalSec=0\n[Service]\n" + "".join(
             f"{key}={value}\n" for key, value in lines.items() if value
         )
-        text += f"Environment=NEDURA_HOME={home}\nEnvironment=PYTHONPATH={ROOT}\n"
+        text += f'Environment=NEDURA_HOME={home}\nEnvironment="PYTHONPATH={ROOT}"\n'
         folder = Path(os.environ["HOME"]) / ".config/systemd/user"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / unit).write_text(text)

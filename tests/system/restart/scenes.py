@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from nedura.fleet.supervisors.systemctl import Systemctl
 from nedura.fleet.supervisors.systemd import SystemdSupervisor
 from nedura.fleet.supervisors.unit_state import why_down
 from tests.integration.restart.daemon import identity
-from tests.integration.restart.manual import DAEMON, ROOT
+from tests.integration.restart.manual import ROOT, TOY
 from tests.system.restart.host import Host, failed, new_host, parts, restart, restarted, systemctl
 
 SCENES: Final[dict[str, Callable[[Host], Awaitable[None]]]] = {}
@@ -122,7 +123,7 @@ async def c093_a_refused_configuration(host: Host) -> None:
 async def c085_a_wrapper_as_main_process(host: Host) -> None:
     """C085: the gateway below a wrapper is found by its cgroup and restarted through the manager only."""
     wrapper = host.folder / "wrap.sh"
-    wrapper.write_text(f"#!/bin/sh\n{sys.executable} {DAEMON} gateway run\nexit $?\n")
+    wrapper.write_text(f"#!/bin/sh\n{TOY} gateway run\nexit $?\n")
     wrapper.chmod(0o755)
     host.unit(command=str(wrapper))
     member = await host.member()
@@ -142,9 +143,7 @@ async def c085_a_wrapper_as_main_process(host: Host) -> None:
 async def a_wrapper_that_stays(host: Host) -> None:
     """The main process outlives the gateway in it: only a restart of the whole unit helps."""
     wrapper = host.folder / "wrap.sh"
-    wrapper.write_text(
-        f"#!/bin/sh\ntrap 'exit 0' TERM\n{sys.executable} {DAEMON} gateway run\nwhile :; do sleep 0.2; done\n"
-    )
+    wrapper.write_text(f"#!/bin/sh\ntrap 'exit 0' TERM\n{TOY} gateway run\nwhile :; do sleep 0.2; done\n")
     wrapper.chmod(0o755)
     host.unit(command=str(wrapper), TimeoutStopSec="3")
     member = await host.member()
@@ -309,7 +308,7 @@ async def run_inside(host: Host, unit: str, result: Path, *options: str) -> None
     """Start an updater in a unit's control group and wait for its end."""
     cgroup = systemctl("show", unit, "-p", "ControlGroup", "--value").strip().lstrip("/")
     procs = Path("/sys/fs/cgroup") / cgroup / "cgroup.procs"
-    shell = f"echo $$ > {procs}; exec {sys.executable} -m tests.system.restart.inside {host.root} {result} {' '.join(options)}"
+    shell = f"echo $$ > {procs}; exec {shlex.quote(sys.executable)} -m tests.system.restart.inside {host.root} {result} {' '.join(options)}"
     updater = await asyncio.create_subprocess_exec("/bin/sh", "-c", shell)
     await updater.wait()
 
@@ -436,8 +435,8 @@ async def c093_a_start_limit_is_named_and_lifted(host: Host) -> None:
 @scene
 async def c163_two_services_for_one_home(host: Host) -> None:
     """The second sees a live owner and ends with the code that is not restarted: nobody ends anybody."""
-    command = f"{sys.executable} -m nedura_cli gateway run"
-    paths = f"PYTHONPATH={ROOT}:{ROOT}/renderers/cli:{ROOT}/renderers/gateway"
+    command = f"{shlex.quote(sys.executable)} -m nedura_cli gateway run"
+    paths = shlex.quote(f"PYTHONPATH={ROOT}:{ROOT}/renderers/cli:{ROOT}/renderers/gateway")
     host.unit(command=f"/usr/bin/env {paths} {command}")
     member = await host.member()
     second = host.unit(name="nedura-gateway-twin.service", home=host.root, command=f"/usr/bin/env {paths} {command}", start=False,

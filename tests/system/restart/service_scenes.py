@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -24,7 +25,7 @@ from nedura.fleet.service.place import Account, ServicePlace, account_named
 from nedura.fleet.service.real import gateway_services
 from nedura.fleet.service.verbs import Services
 from nedura.fleet.supervisors.systemctl import Systemctl
-from tests.integration.restart.manual import DAEMON, ROOT
+from tests.integration.restart.manual import ROOT, TOY
 from tests.system.restart.host import systemctl
 
 BEGIN: Final = time.monotonic()
@@ -56,7 +57,7 @@ def make_home(folder: Path) -> Path:
     """A root home with a launcher that starts the toy."""
     (folder / "bin").mkdir(parents=True)
     launcher = folder / "bin" / "nedura"
-    launcher.write_text(f'#!/bin/sh\nexec env PYTHONPATH={ROOT} {sys.executable} {DAEMON} "$@"\n')
+    launcher.write_text(f'#!/bin/sh\nexec env PYTHONPATH={shlex.quote(str(ROOT))} {TOY} "$@"\n')
     launcher.chmod(0o755)
     folder.chmod(0o700)
     return folder

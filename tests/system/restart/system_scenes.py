@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ from typing import Any, Final
 
 import pexpect
 
-from tests.integration.restart.manual import DAEMON, ROOT
+from tests.integration.restart.manual import ROOT, TOY
 
 SCENES: Final[dict[str, Callable[[], None]]] = {}
 USER: Final = "nedura-test"
@@ -90,11 +91,11 @@ def machine() -> None:
         if Path(f"/run/user/{uid}/systemd/private").exists():
             break
         time.sleep(0.05)
-    launcher = f'#!/bin/sh\\nexec env PYTHONPATH={ROOT} {sys.executable} {DAEMON} "$@"\\n'
+    launcher = shlex.quote(f'#!/bin/sh\nexec env PYTHONPATH={shlex.quote(str(ROOT))} {TOY} "$@"\n')
     as_user(
         "sh",
         "-c",
-        f"umask 077; mkdir -p {HOME}/bin; printf '{launcher}' > {HOME}/bin/nedura; chmod 755 {HOME}/bin/nedura",
+        f"umask 077; mkdir -p {HOME}/bin; printf %s {launcher} > {HOME}/bin/nedura; chmod 755 {HOME}/bin/nedura",
     )
     as_user("sh", "-c", f"echo real > {HOME}/version")
 
