@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import stat
+import time
 from collections.abc import Mapping
 from contextlib import aclosing
 from pathlib import Path
@@ -141,7 +142,7 @@ def _delete(root: Path, name: str, environ: Mapping[str, str] | None) -> None:
 
 
 def _remove_tree(home: Path) -> None:
-    """Three tries: somebody may still write while the first one runs.
+    """Several tries over a second: somebody may still write while the first one runs.
 
     Raises:
         StoreError: something of it stays.
@@ -155,7 +156,8 @@ def _remove_tree(home: Path) -> None:
         except OSError:
             return  # the next try, or the check below, sees it
 
-    for _ in range(3):
+    for number in range(8):
+        time.sleep(0.04 * number)  # in a thread: a writer that is told to stop needs a moment to hear it
         shutil.rmtree(home, onerror=unlock)
         if not os.path.lexists(home):
             fsync_folder(home.parent)
