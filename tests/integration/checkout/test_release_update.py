@@ -285,7 +285,7 @@ def test_the_pinned_address_stays_when_a_tree_names_another(here: ReleaseWorld) 
     note = json.loads(text)
     index(commit=note["commit"])(here.shelf)
     left = here.site.paths.folder / "release/tree"
-    left.mkdir(parents=True)
+    left.mkdir(parents=True, exist_ok=True)
     assert here.update("--no-backup")[0] == 0  # nothing new; the address is pinned by now
     assert not left.parent.exists(), "what a killed run had unpacked does not stay for good"
     place.write_text(json.dumps({**note, "archive": "http://127.0.0.1:1/other.json"}))
