@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,13 @@ from hypothesis import HealthCheck, settings
 
 from tests.kits.leaks import pytest_sessionfinish, pytest_testnodedown
 
-__all__ = ["clean_environment", "kept_umask", "pytest_sessionfinish", "pytest_testnodedown"]
+__all__ = [
+    "clean_environment",
+    "kept_umask",
+    "pytest_runtest_makereport",
+    "pytest_sessionfinish",
+    "pytest_testnodedown",
+]
 
 # A loaded machine is no finding: neither a slow example nor a slow generator fails a test.
 settings.register_profile(
@@ -37,6 +43,17 @@ _DROP = (
     "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSLKEYLOGFILE", "INVOCATION_ID",
     "WATCHDOG_USEC", "ACCESSIBLE", "NO_COLOR", "DISPLAY", "WAYLAND_DISPLAY", "BROWSER", "TMUX", "STY",
 )  # fmt: skip
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With CI=true a missing part fails, whatever its test says; only what root cannot see may be skipped (decision 57)."""
+    report = yield
+    if os.environ.get("CI") == "true" and report.skipped and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if not reason.startswith("root "):
+            report.outcome, report.longrepr = "failed", f"CI lacks a part: {reason}"
+    return report
 
 
 @pytest.fixture(autouse=True)

@@ -205,7 +205,7 @@ async def snapshot(run: Run) -> AsyncGenerator[Event, None]:
 
 def commit(run: Run) -> AsyncGenerator[Event, None]:
     """The one move, by layout."""
-    move = {"sealed": _commit_sealed, "checkout": _commit_checkout, "zip": _commit_zip}[run.layout](run)
+    move = _commit_sealed(run) if run.layout == "sealed" else _commit_in_place(run)
     return _with_state(run, move) if run.options.with_backup else move
 
 
@@ -221,27 +221,12 @@ async def _with_state(run: Run, move: AsyncGenerator[Event, None]) -> AsyncGener
             await events.aclose()
 
 
-async def _commit_checkout(run: Run) -> AsyncGenerator[Event, None]:
-    """The move of a working tree."""
+async def _commit_in_place(run: Run) -> AsyncGenerator[Event, None]:
+    """The move of a working tree, or the swap of an unpacked one: both replace our own files."""
     preload()
-    from nedura.update.commit.of_run import commit_checkout
+    from nedura.update.commit.of_run import commit_checkout, commit_zip
 
-    events = commit_checkout(run)
-    try:
-        async for event in events:
-            yield event
-    finally:
-        await events.aclose()
-        if run.candidate is not None and run.committed:  # what was validated aside has done its work
-            await asyncio.to_thread(remove_tree, run.candidate.folder)
-
-
-async def _commit_zip(run: Run) -> AsyncGenerator[Event, None]:
-    """The swap of an unpacked tree replaces our own files as well."""
-    preload()
-    from nedura.update.commit.of_run import commit_zip
-
-    events = commit_zip(run)
+    events = commit_checkout(run) if run.layout == "checkout" else commit_zip(run)
     try:
         async for event in events:
             yield event
