@@ -14,20 +14,17 @@ import os
 import platform
 import ssl
 import time
-import zlib
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
-import attrs
 import httpx
 
 from nedura._version import __version__
-from nedura.codes import OTHER, server_code
+from nedura.answers import MAX_BODY, Answer, Json, answer_of, body_or_status, secrets_of, without_echo
 from nedura.errors import ConfigError, PortalError, Unreachable, UntrustedServer
 from nedura.proxies import matches_host, proxies_from
-from nedura.retry import parse_retry_after
 from nedura.text import Secret, clean, redact
 from nedura.trust import Trust, resolve_trust
 from nedura.urls import is_loopback, origin_of
@@ -42,93 +39,18 @@ __all__ = [
     "user_agent",
 ]
 
-MAX_BODY: Final = 1024 * 1024
-"""Largest decoded answer in bytes."""
-
-TEXT_KEPT: Final = 200
-"""How much of a foreign answer may end up in a message, in characters, cleaned."""
-
-_TELLING: Final = 12
-"""From so many characters on, a piece of a secret counts as the secret."""
-
 DEFAULT_DEADLINE: Final = 15.0
 """Seconds for one request (facts/signin.md 1)."""
 
 log = logging.getLogger("nedura.http")
 
-Json = Any
 SecretText = str | Secret
-
-
-@attrs.frozen(kw_only=True)
-class Answer:
-    """One complete answer.
-
-    Attributes:
-        status: HTTP status.
-        headers: lower-case name -> value; repeated headers are joined with a comma.
-        body: the decoded JSON, None when the body is no JSON.
-        text: at most 200 cleaned, redacted characters of the body, for messages.
-        received_at: unix seconds at which the last byte was there.
-    """
-
-    status: int
-    headers: Mapping[str, str] = attrs.field(factory=dict)
-    body: Json = attrs.field(default=None, repr=False)
-    text: str = attrs.field(default="", repr=False)
-    received_at: float = 0.0
-
-    @property
-    def ok(self) -> bool:
-        """Whether the status is 2xx."""
-        return 200 <= self.status < 300
-
-    @property
-    def fields(self) -> Mapping[str, Any]:
-        """The body when it is a JSON object, else an empty one."""
-        return self.body if isinstance(self.body, Mapping) else {}
-
-    @property
-    def retry_after(self) -> float | None:
-        """Seconds that the answer asks to wait; None when it names no sane future time."""
-        return parse_retry_after(self.headers.get("retry-after", ""), self.received_at or time.time())
-
-    @property
-    def error(self) -> str:
-        """The answer's own error code when it has the form of one, `other` when not; empty when it has none."""
-        return server_code(self.fields.get("error"))
 
 
 def user_agent(product: str = "nedura", surface: str = "") -> str:
     """Product, version, surface, platform and machine (facts/signin.md 1.7)."""
     inside = "; ".join(part for part in (surface, platform.system().lower(), platform.machine()) if part)
     return f"{product}/{__version__} ({inside})"
-
-
-def _secrets_of(*values: object) -> Iterator[str]:
-    """Every secret that a request carries."""
-    for value in values:
-        if isinstance(value, Secret):
-            yield value.reveal()
-        elif isinstance(value, Mapping):
-            yield from _secrets_of(*value.values())
-        elif isinstance(value, list | tuple):
-            yield from _secrets_of(*value)
-
-
-def _without_echo(answer: Answer, secrets: Iterable[str]) -> Answer:
-    """The answer with no secret of its own request in what is logged or told: its error code and its text."""
-    sent = [secret for secret in secrets if secret]
-    code = answer.fields.get("error")
-    if isinstance(code, str) and any(_echoes(code, secret) for secret in sent):
-        answer = attrs.evolve(answer, body={**answer.fields, "error": OTHER})
-    if any(secret[:_TELLING] in answer.text for secret in sent):
-        answer = attrs.evolve(answer, text="")
-    return answer
-
-
-def _echoes(code: str, secret: str) -> bool:
-    return code == secret or (len(code) >= _TELLING and code in secret) or secret[:_TELLING] in code
 
 
 def _reveal(value: SecretText) -> str:
@@ -220,14 +142,14 @@ class Client:
             ConfigError: the URL may not be used.
         """
         request = self._build(method, url, headers, form, json, bearer)
-        sent = tuple(_secrets_of(headers, form, json, bearer))
+        sent = tuple(secrets_of(headers, form, json, bearer))
         budget = self._timeout if deadline_s is None else deadline_s
         start, departure = time.monotonic(), _Departure()
         request.extensions["trace"] = departure.trace
         log.debug("> %s %s fields=%s", method, _place(url), sorted(form or json or ()))
         try:
             async with asyncio.timeout(budget):
-                answer = _without_echo(await self._exchange(request, max_bytes), sent)
+                answer = without_echo(await self._exchange(request, max_bytes), sent)
         except TimeoutError as error:
             lost = self._lost(url, f"no answer within {budget:g} s", start)
             raise departure.stamp(lost, error) from error
@@ -273,16 +195,9 @@ class Client:
     async def _exchange(self, request: httpx.Request, max_bytes: int) -> Answer:
         response = await self._session.send(request, stream=True)
         try:
-            data = await _read_or_status(response, max_bytes)
+            return await _whole(response, max_bytes)
         finally:
             await response.aclose()
-        return Answer(
-            status=response.status_code,
-            headers={name.lower(): value for name, value in response.headers.items()},
-            body=_decode(data),
-            text=redact(clean(data[:4096].decode("utf-8", "replace"), TEXT_KEPT)),
-            received_at=time.time(),
-        )
 
     @asynccontextmanager
     async def lines(
@@ -321,7 +236,7 @@ class Client:
                 yield self._lines(url, response, max_line, start)
             else:
                 refused = await self._refusal(url, response, budget, start)
-                yield _without_echo(refused, _secrets_of(headers, json, bearer))
+                yield without_echo(refused, secrets_of(headers, json, bearer))
         finally:
             await response.aclose()
 
@@ -374,14 +289,11 @@ class Client:
     async def _refusal(self, url: str, response: httpx.Response, budget: float, start: float) -> Answer:
         try:
             async with asyncio.timeout(budget):
-                data = await _read_or_status(response, MAX_BODY)
+                return await _whole(response, MAX_BODY)
         except TimeoutError as error:
             raise self._lost(url, "the answer did not end", start) from error
         except (httpx.HTTPError, OSError) as error:
             raise self._failed(url, error, start) from error
-        text = redact(clean(data[:4096].decode("utf-8", "replace"), TEXT_KEPT))
-        headers = {name.lower(): value for name, value in response.headers.items()}
-        return Answer(status=response.status_code, headers=headers, body=_decode(data), text=text)
 
     async def _lines(
         self, url: str, response: httpx.Response, max_line: int, start: float
@@ -463,44 +375,10 @@ def _certificate_problem(error: BaseException | None) -> str | None:
     return None
 
 
-async def _read_or_status(response: httpx.Response, limit: int) -> bytes:
-    """`_read`; a refusal says enough by status and headers, so a body of it that cannot be used counts as none."""
-    try:
-        return await _read(response, limit)
-    except PortalError:
-        if response.status_code < 400:
-            raise
-        return b""
-
-
-async def _read(response: httpx.Response, limit: int) -> bytes:
-    """The decoded body, at most `limit` bytes; compressed answers are inflated step by step, never past the limit."""
-    encoding = response.headers.get("content-encoding", "").strip().lower()
-    inflate = None
-    if encoding in ("gzip", "x-gzip", "deflate"):
-        inflate = zlib.decompressobj(wbits=47)  # gzip or zlib, told apart by its head
-    elif encoding not in ("", "identity"):
-        raise PortalError(
-            "The answer is packed in a way that was not asked for.", status=response.status_code
-        )
-    data = bytearray()
-    async for chunk in response.aiter_raw():
-        try:
-            data += inflate.decompress(chunk, limit + 1 - len(data)) if inflate else chunk
-        except zlib.error as error:
-            raise PortalError("The answer is damaged.", status=response.status_code) from error
-        if len(data) > limit:
-            raise PortalError(
-                "The answer is larger than it may be.", status=response.status_code, error="too_large"
-            )
-    return bytes(data)
-
-
-def _decode(data: bytes) -> Json:
-    try:
-        return _json.loads(data.decode("utf-8-sig"), parse_constant=lambda _: None)
-    except (ValueError, RecursionError):
-        return None
+async def _whole(response: httpx.Response, limit: int) -> Answer:
+    encoding = response.headers.get("content-encoding", "")
+    data = await body_or_status(response.status_code, encoding, response.aiter_raw(), limit)
+    return answer_of(response.status_code, response.headers.items(), data)
 
 
 class _Router(httpx.AsyncBaseTransport):
