@@ -186,7 +186,7 @@ class Launch:
         names = f": {', '.join(owed)}" if owed else ""
         self.say(
             f"{command}: a previous update changed the code, but the fleet was not wholly restarted{names}. "
-            f"Run: {command} update (or: {command} gateway restart)"
+            f"Run: {command} update (or: {command} gateway restart --all)"
         )
 
     async def _owed(self, debt: RestartObligation) -> tuple[str, ...] | None:
