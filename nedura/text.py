@@ -94,10 +94,17 @@ _SECRET_SHAPES: Final = re.compile(
     r"eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*"  # JWT
     r"|\banon_[A-Za-z0-9_-]{6,}"
     r"|(?i:\bbearer\s+[A-Za-z0-9._~+/=-]{8,})"
-    r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"  # URL userinfo
+    r"|(?<=://)[^/\s:@]*:[^/?#\s]+(?=@)|(?i:(?<=https://)|(?<=http://))[^/?#\s]+(?=@)"  # URL userinfo; of http also one alone
+    r"|(?i:(?<=%3A%2F%2F)(?:(?!%2F|%40)\S)+(?=%40))"  # the same, percent-encoded
+    r"|(?i:(?<=authorization)[\"']?\s*[:=]\s*[\"']?(?:basic|token|digest|negotiate)\s+[^\s\"']{4,})"
+    r"|(?i:(?<=cookie)[\"']?\s*:[^\r\n]{4,})"
     r"|\b\d{8,10}:[A-Za-z0-9_-]{30,}\b"  # Telegram bot token
     r"|\b(?:sk-|gh[pousr]_|github_pat_|xox[abeprs]-)[A-Za-z0-9_-]{16,}|\bAKIA[0-9A-Z]{16}\b"  # model, forge, chat, cloud keys
     r"|-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[A-Za-z0-9+/=\s:,-]*?-----END [A-Z ]{0,30}PRIVATE KEY-----"
+)
+_SECRET_VARIABLE: Final = re.compile(
+    r"(\b[A-Z][A-Z0-9_]*_(?:KEY|PASS|PWD|PAT|AUTH|CREDENTIALS?|PASSPHRASE|COOKIE)[\"']?\s*[:=]\s*[\"']?"  # environment dumps
+    r"|\b_auth\s*[:=]\s*[\"']?|\bmachine\s+\S+\s+login\s+\S+\s+password\s+)([^\s\"']{4,})"  # npm, netrc
 )
 _SECRET_PAIR: Final = re.compile(
     r"(?i)(\b[\w.-]*(?:token|secret|password|passwd|api[_-]?key|authorization|private[_-]?key|access[_-]?key)[\"']?\s*[:=]\s*[\"']?)"
@@ -106,10 +113,11 @@ _SECRET_PAIR: Final = re.compile(
 
 
 def redact(text: str) -> str:
-    """Mask what looks like a credential: JWTs, our token shapes, URL userinfo, values of secret-named flags and keys.
+    """Mask what looks like a credential: JWTs, our token shapes, URL userinfo, values of secret-named flags, keys and variables.
 
     A second net behind `Secret`, for log lines, command lines shown to people and debug bundles.
     """
     text = _SECRET_FLAG.sub(r"\1\2[redacted]", text)
     text = _SECRET_SHAPES.sub("[redacted]", text)
+    text = _SECRET_VARIABLE.sub(r"\1[redacted]", text)
     return _SECRET_PAIR.sub(r"\1[redacted]", text)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, final
 import attrs
 
 from nedura.installs import CodeIdentity
+from nedura.text import one_line
 from nedura.update.event_words import (
     FOLLOWUP_PREFIX,
     FOLLOWUP_WORDS,
@@ -338,7 +339,7 @@ class FollowUp:
     @property
     def copy_terminal(self) -> str:
         """Terminal form: ONE line."""
-        return f"{FOLLOWUP_PREFIX} '{self.step}': {self.reason} ({self.retried_by})"
+        return f"{FOLLOWUP_PREFIX} '{one_line(self.step)}': {one_line(self.reason)} ({self.retried_by})"
 
 
 @final

@@ -35,6 +35,7 @@ from nedura.update.events import (
 from nedura.update.ledger.interrupted import close_interrupted
 from nedura.update.ledger.journal import Journal
 from nedura.update.ledger.lock import LockHeld, UpdateLock
+from nedura.update.ledger.masks import masked_event
 from nedura.update.ledger.owner import myself
 from nedura.update.ledger.receipt import is_finished, owed_steps
 from nedura.update.ledger.receipts import ReceiptStore, receipt_name
@@ -105,7 +106,7 @@ async def update(
     events = pipeline.events()
     try:
         async for event in events:
-            yield event
+            yield masked_event(event)
     finally:
         await events.aclose()
 

@@ -25,6 +25,7 @@ from nedura.update.events import CompletionStarted, FollowUp, TakenBack, UpdateF
 from nedura.update.kinds import known_kinds
 from nedura.update.ledger.journal import Journal
 from nedura.update.ledger.leftovers import scratch_prefix
+from nedura.update.ledger.masks import masked_record
 from nedura.update.ledger.receipt import opened, owed_steps, unreadable
 from nedura.update.parts import UpdateParts
 from nedura.update.run import Run
@@ -169,7 +170,7 @@ class _Handover:
         """The child's receipt is the run's receipt; the parent still has the last word on the exit code."""
         assert result.receipt is not None
         mine = self._journal.receipt
-        theirs = {**opened(), **scrubbed(result.receipt)}
+        theirs = {**opened(), **masked_record(scrubbed(result.receipt))}
         self._journal.receipt = {**theirs, **{key: mine[key] for key in _OWN_FIELDS if key in mine}}
         self._finish_from_receipt()
 

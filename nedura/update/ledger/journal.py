@@ -12,6 +12,7 @@ from nedura.errors import StoreError
 from nedura.records import append_line, make_folder
 from nedura.text import redact
 from nedura.update.events import Notice
+from nedura.update.ledger.masks import masked_record
 from nedura.update.ledger.receipt import Receipt, apply, is_finished, newer_of, opened
 from nedura.update.ledger.receipts import ReceiptStore
 from nedura.wire import Event, to_wire
@@ -57,14 +58,15 @@ class Journal:
         return str(self.path) if self.path is not None else ""
 
     def take(self, event: Event) -> dict[str, Any]:
-        """Fold, log and, at a boundary, write. Returns the record (wire form with `at`).
+        """Fold, log and, at a boundary, write. Returns the record (wire form with `at`, masked).
 
         A refused write never ends the run: it is remembered in `failure` and warned about.
         """
         return self.take_record({**to_wire(event), "at": iso(self.clock.time())})
 
     def take_record(self, record: dict[str, Any]) -> dict[str, Any]:
-        """`take` of a record that the other half of the run stamped."""
+        """`take` of a record that the other half of the run stamped; masked before anything is kept of it."""
+        record = masked_record(record)
         self.receipt = apply(self.receipt, record)
         self._log(record)
         if self.writes and record.get("kind") in BOUNDARIES:

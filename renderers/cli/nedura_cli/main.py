@@ -232,13 +232,13 @@ def _unexpected(error: Exception) -> NeduraError:
 
 
 def _report(argv: list[str], error: NeduraError) -> int:
+    from nedura.text import redact
     from nedura_cli.output import Output
 
     output = Output(as_json="--json" in argv)
-    output.record(
-        {"kind": "error", "code": error.code, "copy": error.message, "copy_terminal": error.diagnostics()}
-    )
-    output.remark(f"nedura: {error.diagnostics()}")
+    told = redact(error.diagnostics())  # it may quote a command line, an address or a program's words
+    output.record({"kind": "error", "code": error.code, "copy": redact(error.message), "copy_terminal": told})
+    output.remark(f"nedura: {told}")
     return error.exit_code
 
 

@@ -56,9 +56,9 @@ def test_chat_copy_is_plain(event: Event) -> None:
 
 @pytest.mark.parametrize("step", FOLLOWUP_WORDS)
 def test_a_follow_up_is_one_line_that_scripts_can_read(step: str) -> None:
-    line = FollowUp(step=step, reason="why").copy_terminal
+    line = FollowUp(step=step, reason="why\n(pip said\r\nso)").copy_terminal
     assert "\n" not in line
-    assert line.startswith(events.FOLLOWUP_PREFIX + f" '{step}': why (")
+    assert line.startswith(events.FOLLOWUP_PREFIX + f" '{step}': why (pip said so) (")
 
 
 def test_every_class_is_sampled() -> None:
