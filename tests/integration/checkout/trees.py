@@ -13,10 +13,11 @@ from nedura.programs import find_program
 from nedura.testing.installs import git
 from nedura.update.commit.checkout import CheckoutJob, move_checkout
 from nedura.update.events import Committed, StepDone, UserAction
+from nedura.update.source.move_marker import MARKER
 from nedura.update.source.source_git import SourceGit
 from nedura.wire import Event
 
-__all__ = ["FILES", "TOY", "Tree", "make_tree", "run_move"]
+__all__ = ["CHANGE", "FILES", "TOY", "Tree", "ahead", "make_tree", "run_move", "whole"]
 
 TOY: Product = attrs.evolve(
     NEDURA, name="toy", command="toy", main_modules=("toy.main",), roots=("",), launch_modules=("toy.main",)
@@ -28,6 +29,13 @@ FILES: dict[str, str] = {
     "README": "".join(f"line {n}\n" for n in range(30)),
     "old.txt": "goes away\n",
     ".gitignore": "__pycache__/\nignored/\n",
+}
+
+CHANGE: dict[str, str | None] = {
+    "toy/value.py": "VALUE = 2\n",
+    "new/file.txt": "new\n",
+    "old.txt": None,
+    "README": "first\n" + "".join(f"line {n}\n" for n in range(30)),
 }
 
 
@@ -145,3 +153,16 @@ async def run_move(job: CheckoutJob) -> Result:
     except Exception as error:
         return Result(events, error)
     return Result(events, None)
+
+
+def ahead(tree: Tree) -> str:
+    tree.commit(CHANGE, "two")
+    return tree.fetch()
+
+
+def whole(tree: Tree, commit: str, branch: str = "main") -> None:
+    assert tree.head == commit
+    assert tree.branch == branch
+    assert tree.status == []
+    assert not Path(tree.runner().git_dir, MARKER).exists()
+    tree.git("fsck", "--strict")

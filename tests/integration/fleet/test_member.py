@@ -27,9 +27,9 @@ from nedura.fleet import (
     write_marker,
 )
 from nedura.fleet.claim import Claim, PidRecord, read_pid_record
-from nedura.fleet.statefile import StateWriter, read_state
+from nedura.fleet.statefile import read_state
 from nedura.fleet.watchdog import LoopWatch, ShutdownWatch
-from tests.kits.fleet import wait_async, wait_for
+from tests.kits.fleet import wait_async
 
 FAST = DrainSettings(after_turn_s=5, drain_s=0, cron_s=0, grace_s=1)
 
@@ -387,36 +387,6 @@ async def test_junk_in_the_sockets_place_leaves_the_private_folder_and_the_files
         assert member.active_turns == 0
 
 
-def test_a_disk_that_refuses_is_told_once_and_written_later(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder = tmp_path / "later"
-    writer = StateWriter(folder / "gateway_state.json", lambda: {"pid": 1})
-    writer.start()
-    for _ in range(3):
-        writer.touch()
-        time.sleep(0.15)
-    assert len([record for record in caplog.records if "later" in record.message]) == 1
-    folder.mkdir()
-    writer.touch()
-    assert writer.stop()
-    assert json.loads((folder / "gateway_state.json").read_text()) == {"pid": 1}
-
-
-def test_an_unchanged_state_is_stamped_again(tmp_path: Path) -> None:
-    moments: list[float] = []
-
-    def stamp() -> dict[str, float]:
-        moments.append(time.monotonic())
-        return {"at": moments[-1]}
-
-    writer = StateWriter(tmp_path / "s.json", stamp, rewrite_every=0.1)
-    writer.start()
-    time.sleep(0.6)
-    writer.stop()
-    assert len(moments) >= 3
-
-
 async def test_a_cancelled_entry_leaves_no_claim(home: Path) -> None:
     for pause in (0.0, 0.001, 0.005):
         entry = asyncio.create_task(FleetMember(home, options()).__aenter__())
@@ -492,15 +462,3 @@ async def test_a_forced_drain_keeps_the_leash(home: Path) -> None:
     assert member.forced
     await wait_async(lambda: codes, 5)
     assert codes == [75]
-
-
-@pytest.mark.parametrize("value", [object(), {1, 2}, Path("/x")])
-def test_a_value_that_is_no_json_does_not_end_the_writer(tmp_path: Path, value: object) -> None:
-    record: dict[str, Any] = {"n": 1, "platforms": {"x": value}}
-    writer = StateWriter(tmp_path / "s.json", lambda: record)
-    writer.start()
-    writer.touch()
-    wait_for(lambda: (tmp_path / "s.json").exists(), 5)
-    record["n"] = 2
-    assert writer.stop()
-    assert json.loads((tmp_path / "s.json").read_text())["n"] == 2

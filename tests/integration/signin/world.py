@@ -11,12 +11,36 @@ from typing import Any
 import attrs
 
 from nedura.http import Client, open_client
-from nedura.signin import AccountStore, SignInState, run_sign_in
+from nedura.signin import AccountStore, Parts, Settled, SignInState, run_sign_in
 from nedura.testing.clock import FakeClock
 from nedura.testing.http import PortalTransport
 from nedura.testing.portal import Knobs, Portal
 
 URL = "https://portal.example"
+
+
+@attrs.define
+class Calls:
+    """Counts settle and drain, and may let them fail."""
+
+    order: list[str] = attrs.field(factory=list)
+    settle_error: Exception | None = None
+    drain_error: Exception | None = None
+
+    async def settle(self, home: Path, entry: Any, **given: Any) -> Settled:
+        self.order.append("settle")
+        if self.settle_error is not None:
+            raise self.settle_error
+        return Settled(model="mine")
+
+    async def drain(self, home: Path, **given: Any) -> tuple[Any, ...]:
+        self.order.append("drain")
+        if self.drain_error is not None:
+            raise self.drain_error
+        return ()
+
+    def parts(self, **more: Any) -> Parts:
+        return Parts(settle=self.settle, drain=self.drain, **more)
 
 
 @attrs.define
