@@ -90,13 +90,26 @@ def _known() -> str:
 
 
 def _bash() -> str:
+    """Bash makes words of the `=` and the value of `--profile=NAME`; the word behind -p is never a command."""
     return f"""# nedura completion for bash
 _nedura() {{
-    local current previous path words flags word next
+    local current previous path words flags word next before
     current="${{COMP_WORDS[COMP_CWORD]}}"
     previous="${{COMP_WORDS[COMP_CWORD-1]}}"
+    if [[ "$current" == "=" ]]; then
+        current=""
+    elif [[ "$previous" == "=" ]]; then
+        previous="${{COMP_WORDS[COMP_CWORD-2]}}"
+    fi
     path=""
+    before=""
     for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
+        [[ "$word" == "=" ]] && continue
+        if [[ "$before" == "-p" || "$before" == "--profile" ]]; then
+            before=""
+            continue
+        fi
+        before="$word"
         next="${{path:+$path }}$word"
         case "$next" in
         {_known()}) path="$next" ;;
@@ -126,11 +139,17 @@ def _zsh() -> str:
     return f"""#compdef nedura
 # nedura completion for zsh
 _nedura() {{
-    local current previous path_ words_ flags word next
+    local current previous path_ words_ flags word next before names
     current="${{words[CURRENT]}}"
     previous="${{words[CURRENT-1]}}"
     path_=""
+    before=""
     for word in "${{(@)words[2,CURRENT-1]}}"; do
+        if [[ "$before" == "-p" || "$before" == "--profile" ]]; then
+            before=""
+            continue
+        fi
+        before="$word"
         next="${{path_:+$path_ }}$word"
         case "$next" in
         {_known()}) path_="$next" ;;
@@ -138,6 +157,11 @@ _nedura() {{
     done
     if [[ "$previous" == "-p" || "$previous" == "--profile" ]]; then
         compadd -- default $({PROFILES})
+        return
+    fi
+    if [[ "$current" == --profile=* ]]; then
+        names=(default $({PROFILES}))
+        compadd -- "${{names[@]/#/--profile=}}"
         return
     fi
     case "$path_" in
@@ -173,7 +197,13 @@ def _fish() -> str:
         "function __nedura_path",
         f"    set -l known {known}",
         "    set -l path ''",
+        "    set -l before ''",
         "    for word in (commandline -opc)[2..-1]",
+        "        if contains -- $before -p --profile",
+        "            set before ''",
+        "            continue",
+        "        end",
+        "        set before $word",
         '        set -l next (string trim -- "$path $word")',
         "        if contains -- $next $known",
         "            set path $next",

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
+import pexpect
 import pytest
 
 from nedura.commands import build_parser, each_parser
@@ -85,6 +86,54 @@ def test_words_options_and_profiles(tmp_path: Path, complete: Callable[..., list
     assert "--json" in complete(home, tmp_path, "profile", "list", "--js")
     assert "coder" in complete(home, tmp_path, "-p", "co")
     assert "zsh" in complete(home, tmp_path, "completion", "zs")
+
+
+def typed(home: Path, tmp_path: Path, line: str) -> str:
+    """What a real prompt of bash makes of a line and one TAB: only it breaks words as it does."""
+    (tmp_path / "script").write_text(script("bash"))
+    shell = pexpect.spawn(
+        "bash",
+        ["--norc", "--noprofile", "-i"],
+        env={
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(tmp_path),
+            "NEDURA_HOME": str(home),
+            "TERM": "dumb",
+            "PS1": "$ ",
+        },
+        cwd=str(tmp_path),
+        encoding="utf-8",
+        timeout=20,
+    )
+    try:
+        shell.sendline("source ./script; nedura() { printf '<%s>' \"$*\"; echo; }; echo 're''ady'")
+        shell.expect("\nready\r\n")
+        shell.sendline(f"{line}\t")
+        shell.expect(r"\r\n<([^>]*)>")
+        return str(shell.match.group(1)).strip()
+    finally:
+        shell.close(force=True)
+
+
+def test_a_value_behind_an_equals_sign_is_completed(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    for name in ("coder", "update"):
+        create_profile(home, name)
+    assert typed(home, tmp_path, "nedura --profile=co") == "--profile=coder"
+    assert typed(home, tmp_path, "nedura profile list --profile=co") == "profile list --profile=coder"
+    assert typed(home, tmp_path, "nedura --profile=coder profile lis") == "--profile=coder profile list"
+    assert {"coder", "default"} <= set(bash(home, tmp_path, "--profile", "="))
+    assert zsh(home, tmp_path, "--profile=co") == ["--profile=coder"]
+    assert "--profile=coder" in fish(home, tmp_path, "--profile=co")
+
+
+@pytest.mark.parametrize("complete", [bash, zsh, fish])
+def test_a_profile_with_the_name_of_a_command_is_no_command(
+    tmp_path: Path, complete: Callable[..., list[str]]
+) -> None:
+    home = tmp_path / "home"
+    create_profile(home, "update")
+    assert "create" in complete(home, tmp_path, "-p", "update", "profile", "cr")
 
 
 @pytest.mark.parametrize("complete", [bash, zsh])
