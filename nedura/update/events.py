@@ -376,6 +376,8 @@ class UpdateFinished:
         changed: whether the code moved and stayed moved.
         now: the code that is current.
         unreadable: processes and units that could not be read: nobody knows what they run (case C194).
+        went_behind: of a deliberate way back the run whose move was undone, empty for an update.
+        restored: what came back besides code and environment, empty when state stayed as it is.
     """
 
     kind: ClassVar[str] = "update_finished"
@@ -390,45 +392,64 @@ class UpdateFinished:
     changed: bool = False
     now: CodeIdentity = attrs.field(factory=CodeIdentity)
     unreadable: int = 0
+    went_behind: str = ""
+    restored: str = ""
+
+    @property
+    def _done(self) -> str:
+        if self.went_behind:
+            return "Went back to the version before" if self.changed else "Already at the version before"
+        return "Updated" if self.changed else "Already up to date"
 
     @property
     def copy(self) -> str:
         """Chat form."""
         match self.outcome:
             case "success" if self.unreadable and self.changed:
-                return f"Updated, but {self.unreadable} running things could not be read and may be older."
+                return f"{self._done}, but {self.unreadable} running things could not be read and may run another."
             case "success" if self.followups:
-                return "Updated. Some steps are still to do and will be tried again."
+                return f"{self._done}. Some steps are still to do and will be tried again."
             case "success":
-                return "Updated." if self.changed else "Already up to date."
+                return f"{self._done}."
             case "partial":
-                done = "Updated" if self.changed else "Already up to date"
-                return f"{done}, but your local changes wait for you."
+                return f"{self._done}, but your local changes wait for you."
             case "interrupted":
                 return "The update was interrupted. The next one finishes what it left."
             case "refused":
                 return "This update was refused; nothing was changed."
+            case _ if self.went_behind:
+                return "Going back failed; nothing was changed."
             case _:
                 return "The update failed; nothing was changed."
 
     @property
+    def _moved(self) -> str:
+        """What runs now, and for a way back what it undid and what came back with the code."""
+        name = version_text(self.now)
+        if not self.went_behind:
+            return f"Updated to {name}" if self.changed else f"Already up to date at {name}"
+        behind = f"{name}, the code before run {self.went_behind[:8]}"
+        if not self.changed and not self.restored:
+            return f"Already back at {behind}"
+        state = f"state restored: {self.restored}" if self.restored else "state stays as it is"
+        return f"{'Went back to' if self.changed else 'Already back at'} {behind}; {state}"
+
+    @property
     def copy_terminal(self) -> str:
         """Terminal form."""
-        name = version_text(self.now)
         reason = f" {self.stop_reason}" if self.stop_reason else ""
         owed = f" Owed: {', '.join(self.followups)}." if self.followups else ""
         if self.unreadable:
             owed += f" {self.unreadable} could not be read: unknown what they run. See: nedura fleet status"
         match self.outcome:
             case "success" if self.changed and self.unreadable:
-                return f"? Updated to {name}, not fully verified.{owed}"
-            case "success" if self.changed:
-                return f"✓ Updated to {name}.{owed}"
+                return f"? {self._moved}, not fully verified.{owed}"
+            case "success" if not self.changed and not version_text(self.now):
+                return f"✓ Already up to date.{owed}"
             case "success":
-                return f"✓ Already up to date{f' at {name}' if name else ''}.{owed}"
+                return f"✓ {self._moved}.{owed}"
             case "partial":
-                done = "Updated to" if self.changed else "Already up to date at"
-                return f"⚠ {done} {name}, but something waits for you.{reason}{owed}"
+                return f"⚠ {self._moved}, but something waits for you.{reason}{owed}"
             case "interrupted":
                 where = self.stop_reason.removeprefix("interrupted").strip().rstrip(".")
                 rest = "" if where and not self.changed else " The next update finishes what is owed."

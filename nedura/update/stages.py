@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from nedura.clock import iso
 from nedura.errors import StoreError, UpdateError
@@ -38,6 +38,7 @@ __all__ = [
     "is_skipped",
     "last_word",
     "lock_file",
+    "way_back",
     "write_exit_code",
 ]
 
@@ -206,7 +207,20 @@ def finished(
         changed=run.committed,
         now=current,
         unreadable=unreadable(journal.receipt),
+        **way_back(run, journal.receipt),
     )
+
+
+def way_back(run: Run, receipt: Mapping[str, Any]) -> dict[str, str]:
+    """The fields of the last event that only a deliberate way back fills: what it undid, and which state came back."""
+    behind = str(run.notes.get("went_behind", ""))
+    if not behind:
+        return {}
+    rows = [row for row in receipt.get("steps") or () if isinstance(row, Mapping)]
+    state = [
+        str(row.get("detail", "")) for row in rows if row.get("name") == "state_restored" and row.get("ok")
+    ]
+    return {"went_behind": behind, "restored": "; ".join(state)}
 
 
 def last_word(run: Run, journal: Journal, reason: str = "") -> UpdateFinished:

@@ -29,6 +29,7 @@ from nedura.update.ledger.masks import masked_record
 from nedura.update.ledger.receipt import opened, owed_steps, unreadable
 from nedura.update.parts import UpdateParts
 from nedura.update.run import Run
+from nedura.update.stages import way_back
 from nedura.update.within import limit_of
 from nedura.wire import Event, from_wire
 
@@ -197,9 +198,10 @@ class _Handover:
             changed=run.committed,
             now=run.candidate.identity if run.candidate is not None else run.before,
             unreadable=unreadable(receipt),
+            **way_back(run, receipt),
         )
-        if event.exit_code != exit_code:
-            self._journal.take(event)
+        if event.exit_code != exit_code or (event.went_behind and not receipt.get("went_behind")):
+            self._journal.take(event)  # an older child that a way back has started knows of no way back
         else:
             self._journal.write()  # the last word is ours, whatever the child managed to write
         self._journal.store.prune()
@@ -306,6 +308,7 @@ def build_request(run: Run, journal: Journal, folder: Path) -> CompletionRequest
         message="" if run.changed else "already up to date",
         windows_resume=run.notes.get("windows_resume"),
         channel_retirement=run.notes.get("channel_retirement"),
+        way_back=way_back(run, journal.receipt),
         notes=dict(run.notes.get("for_completion") or {}),
     )
 

@@ -47,6 +47,7 @@ class CompletionRequest:
         windows_resume: pause token, or None.
         channel_retirement: a channel to adopt, or None.
         owed: follow-ups of earlier runs that this one retries.
+        way_back: of a deliberate way back the fields `went_behind` and `restored` of its last event.
         notes: what stages of the old side left for the new one.
     """
 
@@ -76,6 +77,7 @@ class CompletionRequest:
     windows_resume: Mapping[str, Any] | None = None
     channel_retirement: Mapping[str, Any] | None = None
     owed: tuple[str, ...] = ()
+    way_back: Mapping[str, str] = attrs.field(factory=dict)
     notes: Mapping[str, Any] = attrs.field(factory=dict)
 
     def to_json(self) -> dict[str, Any]:

@@ -361,6 +361,8 @@ class Completion:
             changed=self.request.changed,
             now=self.request.expected,
             unreadable=self.matrix.unreadable if self.matrix is not None else 0,
+            went_behind=str(self.request.way_back.get("went_behind", "")),
+            restored=str(self.request.way_back.get("restored", "")),
             **end,
         )
 

@@ -52,6 +52,7 @@ async def prepare_rollback(run: Run) -> AsyncGenerator[Event, None]:
     if run.options.with_backup:
         run.notes[BACKUP_NOTE] = backup_of(receipt, run.root_home)
         refuse_running({one.profile for one in run.plan.runtimes} if run.plan is not None else ())
+    run.notes["went_behind"] = clean(receipt.get("update_id"), 64)
     yield Notice(text=f"Going back behind run {clean(receipt.get('update_id'), 64)[:8]}.")
     events = {"sealed": _kept_generation, "checkout": _recorded_commit, "zip": _kept_release}[run.layout](
         run, receipt

@@ -302,7 +302,9 @@ def _finished(receipt: Receipt, record: Record) -> Receipt:
             1,
         )  # what only the user can finish is never a plain success (facts/update.md 9.2)
     now = code_fields(record.get("now"))
+    behind = str(record.get("went_behind") or "")
     return {
+        **({"went_behind": behind, "restored": _reason(record.get("restored"))} if behind else {}),
         "outcome": outcome,
         "exit_code": exit_code,
         "finished_at": record.get("finished_at") or record.get("at", ""),

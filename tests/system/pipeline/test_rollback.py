@@ -26,6 +26,10 @@ def test_rollback_returns_to_the_generation_before_and_forward_again() -> None:
         assert here.state("default")["code_sha"] == old
         receipt = here.latest()
         assert (receipt["outcome"], receipt["post_update"]["sha"]) == ("success", old)
+        assert (receipt["went_behind"], receipt["restored"]) == (moved, "")
+        assert "✓ Went back to " in events[-1]["copy_terminal"]
+        assert f"the code before run {moved[:8]}; state stays as it is." in events[-1]["copy_terminal"]
+        assert "Updated to" not in (here.home / "logs/update.log").read_text().splitlines()[-1]
         assert any(step["name"] == "verify_generation" for step in receipt["steps"])
         code, events = here.update("--no-probe")
         assert code == 0, events[-1]
@@ -90,6 +94,7 @@ def test_state_comes_back_from_the_full_backup_alone_and_only_on_request() -> No
         receipt = here.latest()
         (step,) = [step for step in receipt["steps"] if step["name"] == "state_restored"]
         assert "pre-update-" in step["detail"]
+        assert f"; state restored: {step['detail']}" in events[-1]["copy_terminal"]
         code, events = here.update("--rollback", str(receipt["update_id"]), "--with-backup", "--no-probe")
         assert (code, events[-1]["stop_class"]) == (2, "no_full_backup")
 
@@ -115,6 +120,7 @@ def test_a_checkout_goes_back_to_the_recorded_commit_with_its_local_edits_and_fo
         receipt = here.latest()
         assert (receipt["outcome"], receipt["update_id"] != moved) == ("success", True)
         assert any(step["name"] == "recorded_commit" for step in receipt["steps"])
+        assert f"the code before run {moved[:8]}; state stays" in events[-1]["copy_terminal"]
         code, events = here.update("--no-probe")
         assert code == 0, events[-1]
         assert (here.head, here.state("default")["code_sha"]) == (new, new)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,12 @@ SAMPLES: list[Event] = [
         for followups in ((), ("build",))
         for changed in (True, False)
     ],
+    *[
+        UpdateFinished(run_id="r", outcome=outcome, exit_code=0, stop_reason=NASTY, changed=changed, now=CODE, went_behind="f" * 32, restored=restored)
+        for outcome in ("success", "partial", "failed", "interrupted")
+        for changed in (True, False)
+        for restored in ("", NASTY)
+    ],
 ]  # fmt: skip
 
 
@@ -69,3 +76,31 @@ def test_edits_that_still_wait_do_not_make_a_run_with_nothing_new_an_update() ->
     told = UpdateFinished(run_id="r", outcome="partial", exit_code=1, changed=False, now=CODE)
     assert "Already up to date" in told.copy_terminal
     assert "Updated" not in told.copy_terminal + told.copy
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({"changed": True}, "✓ Went back to 1.2.3 (aaaaaaaa), the code before run feedbeef; state stays as it is."),
+        (
+            {"changed": True, "restored": "3 files from pre-update-x.zip"},
+            "✓ Went back to 1.2.3 (aaaaaaaa), the code before run feedbeef; state restored: 3 files from pre-update-x.zip.",
+        ),
+        ({}, "✓ Already back at 1.2.3 (aaaaaaaa), the code before run feedbeef."),
+        (
+            {"restored": "3 files"},
+            "✓ Already back at 1.2.3 (aaaaaaaa), the code before run feedbeef; state restored: 3 files.",
+        ),
+        (
+            {"changed": True, "outcome": "partial", "stop_reason": "See x."},
+            "⚠ Went back to 1.2.3 (aaaaaaaa), the code before run feedbeef; state stays as it is, but something waits for you. See x.",
+        ),
+    ],
+)  # fmt: skip
+def test_a_way_back_says_that_it_went_back_to_what_and_what_came_with_it(
+    fields: dict[str, Any], line: str
+) -> None:
+    values = {"run_id": "r", "outcome": "success", "exit_code": 0, "now": CODE, "went_behind": "feedbeef" * 4}
+    told = UpdateFinished(**{**values, **fields})
+    assert told.copy_terminal == line
+    assert "pdated" not in told.copy_terminal + told.copy
