@@ -1,7 +1,7 @@
 """File locks: flock on a file of ours that stays where it is; the kernel releases it when its holder dies.
 
 Order, outermost first (a process that holds a later one never takes an earlier one):
-update -> install -> gateway claim -> profile auth -> shared auth -> hand-off -> restart record -> config.
+update -> install -> restart of a member -> gateway claim -> profile auth -> shared auth -> hand-off -> restart record -> config.
 """
 
 from __future__ import annotations

@@ -36,7 +36,15 @@ if TYPE_CHECKING:
     )
     from nedura.fleet.restart_parts import default_parts
     from nedura.fleet.restart_recovery import Recovered, run_recovery
-    from nedura.fleet.rolling import left_alone, pick_first, restart_first, restart_rest, roll
+    from nedura.fleet.rolling import (
+        attach_restarts,
+        left_alone,
+        pick_first,
+        restart_first,
+        restart_rest,
+        restarts_under_way,
+        roll,
+    )
     from nedura.fleet.scope import homes_of
     from nedura.fleet.scoped import ScopedLock, lock_folder
     from nedura.fleet.service.events import ServiceChanged, ServiceNote, ServiceRow
@@ -95,6 +103,7 @@ _EXPORTS = {
     "StormRule": "nedura.fleet.storm",
     "Turn": "nedura.fleet.turns",
     "VerifyWaiting": "nedura.fleet.events",
+    "attach_restarts": "nedura.fleet.rolling",
     "ask": "nedura.fleet.control_client",
     "ask_now": "nedura.fleet.control_client",
     "bind_socket": "nedura.fleet.socketpath",
@@ -126,6 +135,7 @@ _EXPORTS = {
     "restart_first": "nedura.fleet.rolling",
     "restart_rest": "nedura.fleet.rolling",
     "restart_via": "nedura.fleet.model",
+    "restarts_under_way": "nedura.fleet.rolling",
     "roll": "nedura.fleet.rolling",
     "run_recovery": "nedura.fleet.restart_recovery",
     "runs_expected": "nedura.fleet.matrix",
@@ -186,6 +196,7 @@ __all__ = [
     "VerifyWaiting",
     "ask",
     "ask_now",
+    "attach_restarts",
     "bind_socket",
     "classify",
     "classify_text",
@@ -215,6 +226,7 @@ __all__ = [
     "restart_first",
     "restart_rest",
     "restart_via",
+    "restarts_under_way",
     "roll",
     "run_recovery",
     "runs_expected",

@@ -28,7 +28,8 @@ from nedura.fleet.restart_events import (
     RestartStarted,
     RestartWaiting,
 )
-from nedura.fleet.serving import Health, Look, Standing, await_serving, stays_serving
+from nedura.fleet.restart_lock import RestartLock, patience
+from nedura.fleet.serving import Health, Look, Standing, await_serving, judge_standing, stays_serving
 from nedura.fleet.supervisors.base import RestartError, Supervisor
 from nedura.fleet.takeover import ANOTHER_HOME, doubts
 from nedura.installs import CodeIdentity
@@ -73,6 +74,7 @@ class RestartParts:
         processes, clock: seams.
         drain_limit: a member's declared drain seconds -> how long it is waited for.
         serving_timeout: seconds from a start to a verified answer.
+        patience: a member's declared drain seconds -> how long somebody else's restart of it is waited for.
         wedged_wait: seconds that a process whose loop stands still gets after each signal.
         tick: seconds between two progress lines at the start of a wait.
     """
@@ -85,6 +87,7 @@ class RestartParts:
     clock: Clock = attrs.field(factory=SystemClock)
     drain_limit: Callable[[float | None], float] = drain_limit
     serving_timeout: float = SERVING_SECONDS
+    patience: Callable[[float | None], float] = patience
     wedged_wait: float = 5.0
     tick: float = 1.0
 
@@ -155,21 +158,30 @@ async def restart_member(
             )
         )
         return False
+    restart = _Restart(runtime, expected, parts, supervisor, report)
+    return await restart.guarded(restart.run(settle, down or nullcontext()))
+
+
+async def attach_restart(
+    runtime: Runtime, expected: CodeIdentity | None, parts: RestartParts, report: Report[RestartEvent]
+) -> bool:
+    """Wait for the restart that somebody else does of a member that is down for it now. Never raises for a failure of the member.
+
+    Args:
+        runtime: its home and profile; nobody served it when it was looked at (pid 0).
+        expected: identity it must run afterwards; None to accept any.
+        parts: seams and limits.
+        report: gets the events.
+
+    Returns:
+        Whether it serves now, verified. Without a failure reported, nobody is at it any more.
+    """
+    restart = _Restart(runtime, expected, parts, parts.supervisors["manual"], report)
+    lock = RestartLock(runtime.home, runtime.kind)
     try:
-        return await _Restart(runtime, expected, parts, supervisor, report).run(settle, down or nullcontext())
-    except RestartError as error:
-        failure = error
-    except NeduraError as error:
-        failure = RestartError(error.message, check=error.code, advice=error.advice)
-    except Exception as error:  # border: one member's surprise must not hurt its siblings
-        failure = RestartError(f"{type(error).__name__}: {error}", check="internal")
-    report(
-        MemberFailed(
-            profile=runtime.profile, pid=runtime.pid, check=failure.check, reason=clean(failure.diagnostics(), 500),
-            incomplete=failure.incomplete, command=supervisor.command(runtime), member=runtime.kind, unit=runtime.unit,
-        )
-    )  # fmt: skip
-    return False
+        return await restart.guarded(restart.attached(lock))
+    finally:
+        lock.release()
 
 
 class _Restart:
@@ -188,12 +200,62 @@ class _Restart:
         self.words = ""
         self.asked = parts.clock.monotonic()
 
+    async def guarded(self, way: Awaitable[bool]) -> bool:
+        """A way through whose failure is this member's own: it is reported."""
+        try:
+            return await way
+        except RestartError as error:
+            failure = error
+        except NeduraError as error:
+            failure = RestartError(error.message, check=error.code, advice=error.advice)
+        except Exception as error:  # border: one member's surprise must not hurt its siblings
+            failure = RestartError(f"{type(error).__name__}: {error}", check="internal")
+        runtime = self.runtime
+        self.report(
+            MemberFailed(
+                profile=runtime.profile, pid=runtime.pid, check=failure.check, reason=clean(failure.diagnostics(), 500),
+                incomplete=failure.incomplete, command=self.supervisor.command(runtime), member=runtime.kind,
+                unit=runtime.unit,
+            )
+        )  # fmt: skip
+        return False
+
     def say(self, words: str) -> None:
         """Remember what is waited for; the next progress line shows it."""
         self.words = words
 
     async def run(self, settle: float, down: AbstractAsyncContextManager[Any]) -> bool:
         """The whole restart; see `restart_member`."""
+        if self.runtime.ancestor:
+            return await self.alone(settle, down)  # another restart waits for us: it is not waited for
+        lock = RestartLock(self.runtime.home, self.runtime.kind)
+        try:
+            if await self.attached(lock):
+                return True
+            return await self.alone(settle, down)
+        finally:
+            lock.release()
+
+    async def attached(self, lock: RestartLock) -> bool:
+        """Whether somebody else's restart did it: waited for, if under way; over since we looked, if another process serves."""
+        runtime, parts = self.runtime, self.parts
+        waited = not lock.take()
+        if waited:
+            self.say(f"another restart of it (process {lock.holder or 'unknown'})")
+            await self.ticking(lock.wait(parts.clock, parts.patience(runtime.drain_budget_s)))
+            self.words = ""
+        if runtime.kind != "gateway":
+            return False
+        if not waited and parts.holder(runtime) == (runtime.pid, runtime.start_time):
+            return False
+        answer = await parts.look(runtime.home)
+        if answer is None or judge_standing(runtime, answer, self.expected).state != "serving":
+            return False
+        self.done(answer, "current" if self.expected else "unknown")
+        return True
+
+    async def alone(self, settle: float, down: AbstractAsyncContextManager[Any]) -> bool:
+        """The restart itself, which nobody else does now."""
         async with down:
             if not await self.renew():
                 return False

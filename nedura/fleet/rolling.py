@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Sequence
+from pathlib import Path
 from typing import Final
 
 from nedura.fanin import DEFAULT_LIMIT, Job, Report, run_all, stream
 from nedura.fleet.cgroup import mark_shared_cgroup, own_unit
 from nedura.fleet.model import Foreign, Runtime
-from nedura.fleet.restart import RestartParts, restart_member
+from nedura.fleet.restart import RestartParts, attach_restart, restart_member
 from nedura.fleet.restart_events import LeftAlone, RestartEvent
+from nedura.fleet.restart_lock import RestartLock
+from nedura.homes import profile_name
 from nedura.installs import CodeIdentity
 
 __all__ = [
     "SETTLE_SECONDS",
+    "attach_restarts",
     "in_roll_order",
     "left_alone",
     "pick_first",
     "restart_first",
     "restart_rest",
+    "restarts_under_way",
     "roll",
 ]
 
@@ -126,6 +131,34 @@ def restart_rest(
         await _restart_all(todo, expected, parts, report, width)
 
     return stream([job], limit=1)
+
+
+def restarts_under_way(homes: Sequence[Path]) -> tuple[Path, ...]:
+    """The homes whose gateway somebody restarts now."""
+    return tuple(home for home in homes if RestartLock(home).busy())
+
+
+def attach_restarts(
+    homes: Sequence[Path], expected: CodeIdentity | None, *, parts: RestartParts | None = None
+) -> AsyncGenerator[RestartEvent, None]:
+    """Wait for restarts that others do, of homes where nobody serves meanwhile. `MemberRestarted` for each that serves then.
+
+    Args:
+        homes: of `restarts_under_way`.
+        expected: identity they must run; None to accept any.
+        parts: seams and limits; default the real ones.
+    """
+    parts = _real(parts)
+
+    def job(home: Path) -> Job[RestartEvent]:
+        nobody = Runtime(kind="gateway", profile=profile_name(home), pid=0, start_time=None, home=home)
+
+        async def attach(report: Report[RestartEvent]) -> None:
+            await attach_restart(nobody, expected, parts, report)
+
+        return attach
+
+    return stream([job(home) for home in homes], limit=max(1, len(homes)))
 
 
 async def _restart_all(

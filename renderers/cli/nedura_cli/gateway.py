@@ -12,16 +12,20 @@ import attrs
 
 from nedura.fleet import (
     MemberFailed,
+    MemberRestarted,
     ServiceNote,
     ServiceRow,
+    attach_restarts,
     collect,
+    homes_of,
     left_alone,
     list_services,
     restart_rest,
+    restarts_under_way,
 )
 from nedura.fleet import gateway_services as services_of
 from nedura.fleet.service.log_lines import newest_lines
-from nedura.homes import process_home, root_home
+from nedura.homes import process_home, profile_name, root_home
 from nedura.wire import Event
 from nedura_cli.fleet import expected_identity, gateways, own_gateway, survey
 from nedura_cli.output import Output
@@ -93,6 +97,8 @@ async def _restart(args: argparse.Namespace, output: Output) -> int:
     home = process_home()
     services = services_of(home)
     services.check()
+    # whoever is down right now because somebody else restarts it is waited for, not started beside its successor
+    busy = restarts_under_way(homes_of(root_home(home), home) if args.everyone else (home,))
     listing = await list_services()
     fleet = await collect(root_home(home), extra_homes=(home,), services=listing.services)
     for event in left_alone(fleet.foreign):
@@ -107,6 +113,11 @@ async def _restart(args: argparse.Namespace, output: Output) -> int:
     ]
     seen = await _show(restart_rest(members, expected_identity(), width=args.width), output)
     running = [one.home for one in fleet.gateways]
+    down = [one for one in busy if one not in running]
+    back = await _show(attach_restarts(down, expected_identity()), output) if down else []
+    seen += back
+    restarted = {one.profile for one in back if isinstance(one, MemberRestarted)}
+    running += [one for one in down if profile_name(one) in restarted]
     seen += await _show(services.revive(scope=scope, everyone=args.everyone, skip=running), output)
     if not seen:
         what = "No gateway runs and none is installed."
