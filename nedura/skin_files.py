@@ -18,6 +18,7 @@ from nedura.skins import (
     SKIN_NAME,
     Skin,
     find_skin,
+    list_skins,
     parse_skin,
     skin_path,
     skins_folder,
@@ -56,7 +57,11 @@ def usable_skin(home: Path, name: str) -> Skin:
     except ConfigError as error:
         reason = error.message.rstrip(".")
         text = f"The skin {name} cannot be used: {reason}" if name in reason.split(" ")[0] else reason
-        raise UsageError(f"{text[:1].upper()}{text[1:]}.", advice="See: nedura skin list") from error
+        raise UsageError(f"{text[:1].upper()}{text[1:]}.", advice=_there_are(home)) from error
+
+
+def _there_are(home: Path) -> str:
+    return f"There are: {', '.join(entry.name for entry in list_skins(home))}."
 
 
 def save_choice(home: Path, name: str) -> None:
@@ -185,7 +190,7 @@ def _own_file(home: Path, name: str) -> tuple[str, Path]:
     if path.exists():
         return name, path
     if name not in BUILT_IN:
-        raise UsageError(f"There is no skin {name!r}.", advice="See: nedura skin list")
+        raise UsageError(f"There is no skin {name!r}.", advice=_there_are(home))
     custom = f"{name}-custom"
     if not skin_path(home, custom).exists():
         new_skin(home, custom, name)

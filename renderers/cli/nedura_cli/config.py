@@ -76,7 +76,7 @@ def get(args: argparse.Namespace, output: Output) -> int:
 
 def set(args: argparse.Namespace, output: Output) -> int:  # noqa: A001 - the verb's name
     """Change one value."""
-    value = parse_value(args.key, args.value)
+    value = parse_value(process_home(), args.key, args.value)
     edit_config(process_home(), lambda content: set_value(content, args.key, value))
     output.record(
         {"kind": "config_set", "key": args.key, "value": masked(value, args.key.rsplit(".", 1)[-1])}

@@ -39,7 +39,7 @@ def test_an_empty_section_and_a_section_for_a_section_can_be_set(tmp_path: Path)
 @pytest.mark.parametrize("text", ["-5", "-0", "1e3", "٣", "1_000", " ", "0x10"])
 def test_seconds_and_counts_are_plain_numbers_from_0_up(name: str, text: str) -> None:
     with pytest.raises(UsageError, match="whole number from 0 up"):
-        parse_value(name, text)
+        parse_value(Path("/nonexistent"), name, text)
 
 
 def editor(folder: Path, body: str) -> str:

@@ -14,6 +14,8 @@ import pytest
 from nedura.config import replace_config
 from nedura.config_keys import KEYS, find_key, parse_value
 from nedura.errors import ConfigError, NeduraError
+from nedura.skin_data import BUILT_IN
+from nedura.update.source.channels import CHANNELS
 from nedura_cli.config import masked
 
 Run = Callable[..., CompletedProcess[str]]
@@ -65,21 +67,53 @@ def test_secrets_are_masked(tmp_path: Path, nedura: Run) -> None:
         ("display.background", "light", "light"),
         ("gateway.multiplex_profile_allowlist", "a, b", ["a", "b"]),
         ("update.installs.abc.channel", "main", "main"),
+        ("model.base_url", "https://inference.example/v1", "https://inference.example/v1"),
+        ("gateway.operators", "telegram:7, matrix:@a:example", ["telegram:7", "matrix:@a:example"]),
         ("other.key", "[1, two]", [1, "two"]),
         ("other.key", "null", None),
     ],
 )
 def test_values_are_typed(name: str, text: str, value: object) -> None:
-    assert parse_value(name, text) == value
+    assert parse_value(Path("/nonexistent"), name, text) == value
 
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("updates.check", "maybe"), ("updates.backup_keep", "3.5"), ("display.background", "pink"), ("x", "[1")],
+    [
+        ("updates.check", "maybe"),
+        ("updates.backup_keep", "3.5"),
+        ("display.background", "pink"),
+        ("x", "[1"),
+        ("update.installs.abc.channel", "stabel"),
+        ("model.base_url", "inference.example/v1"),
+        ("model.base_url", "http://inference.example/v1"),
+        ("gateway.operators", "alice"),
+        ("gateway.operators", "matrix:@a:example, :7"),
+        ("gateway.multiplex_profile_allowlist", "coder, Not A Name"),
+    ],
 )
 def test_wrong_values_are_refused(name: str, text: str) -> None:
     with pytest.raises(NeduraError):
-        parse_value(name, text)
+        parse_value(Path("/nonexistent"), name, text)
+
+
+def test_a_skin_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path, nedura: Run) -> None:
+    assert nedura("skin", "new", "mine").returncode == 0
+    for verb in (("config", "set", "display.skin"), ("skin", "use")):
+        refused = nedura(*verb, "nosuch")
+        assert refused.returncode == 2
+        assert refused.stderr.count("\n") == 1
+        for name in ("nosuch", *BUILT_IN, "mine"):
+            assert name in refused.stderr
+    assert not (tmp_path / "config.yaml").exists()
+    assert nedura("config", "set", "display.skin", "mine").returncode == 0
+    assert "skin: mine" in (tmp_path / "config.yaml").read_text()
+
+
+def test_the_channels_of_the_config_are_those_of_the_update() -> None:
+    key = find_key("update.installs.abc.channel")
+    assert key is not None
+    assert key.choices == CHANNELS
 
 
 def test_editing_saves_only_what_can_be_read(tmp_path: Path, nedura: Run) -> None:
