@@ -68,7 +68,7 @@ def resolve_route(home: Path, *, model: str | None = None, product: Product = NE
         raise RefusedError("Nobody is signed in.", advice="Run: nedura auth upgrade")
     chosen = model or _text(config.get("model.default")) or _text(config.get("model"))
     if not chosen:
-        raise RefusedError("No model is chosen.", advice="Run: nedura config set model.default ID")
+        raise RefusedError("No model is chosen.", advice="Choose one: nedura model")
     issued = str(entry.get("inference_base_url") or product.inference_url)
     base = _text(config.get("model.base_url")) or issued
     if origin_of(base) is None or origin_of(base) != origin_of(issued):

@@ -62,3 +62,19 @@ def test_the_real_workers_begin_and_end_with_it(tmp_path: Path) -> None:
     alive.end()
     assert time.monotonic() - start < 1
     assert workers() == before
+
+
+def test_a_session_without_a_model_says_how_to_choose_one(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    session, face = Session(home, find_look(home=home)), Said()
+    for typed in ("/model", "/status"):
+        asyncio.run(session.run(parse(typed), face))
+        assert any("/model ID --save" in line and "nedura model" in line for line in face.lines), typed
+        face.lines.clear()
+    (home / "config.yaml").write_text("model: hermes-4\n")
+    asyncio.run(session.run(parse("/model"), face))
+    assert face.lines == ["Model: hermes-4."], "the older form of the key counts, as it does for a message"
+    (home / "config.yaml").write_text("model: [")
+    asyncio.run(session.run(parse("/model"), face))
+    assert "config.yaml line 1" in face.lines[-1]

@@ -200,7 +200,7 @@ async def _status(session: Session, line: Line, face: Face) -> None:
     for text in (await auth_status(session.home)).copy_terminal.split("\n"):
         face.say(text)
     facts = await asyncio.to_thread(facts_for, session)
-    face.say(f"Model: {facts.model or 'none chosen'}.")
+    face.say(_model_line(facts.model))
     face.say(f"Gateway: {facts.gateway or 'not running'}.")
     receipt = await asyncio.to_thread(ReceiptStore(session.root).newest)
     if receipt:
@@ -257,10 +257,18 @@ async def _events(process: asyncio.subprocess.Process) -> AsyncGenerator[Event, 
             yield from_wire(record, known_kinds())
 
 
+def _model_line(name: str) -> str:
+    return (
+        f"Model: {name}."
+        if name
+        else "No model is chosen. Choose one: /model ID --save, or nedura model for a list."
+    )
+
+
 async def _model(session: Session, line: Line, face: Face) -> None:
     if not line.words:
-        configured = read_config(session.home).get("model.default", "")
-        face.say(f"Model: {session.model or configured or 'none chosen'}.")
+        read_config(session.home)  # one that cannot be read says so, not that nothing is chosen
+        face.say(_model_line((await asyncio.to_thread(facts_for, session)).model))
         return
     name = clean(line.words[0], 120)
     session.model = name

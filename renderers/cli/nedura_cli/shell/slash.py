@@ -88,11 +88,18 @@ def parse(text: str) -> Line:
     name = words[0].lower() if words else ""
     command = find(name)
     if command is None:
-        near = difflib.get_close_matches(name, [one.name for one in COMMANDS], n=1, cutoff=0.5)
-        return Line(None, text=text, near=near[0] if near else "")
+        return Line(None, text=text, near=_near(name))
     rest = words[1:]
     options = frozenset(word for word in rest if word in command.flags)
     return Line(command, tuple(word for word in rest if word not in options), options, text)
+
+
+def _near(name: str) -> str:
+    """The command that a typo or a beginning of two letters may mean; empty when it is like none."""
+    names = [one.name for one in COMMANDS]
+    begun = [one for one in names if len(name) > 1 and one.startswith(name)]
+    near = begun or difflib.get_close_matches(name, [*names, *ALIASES], n=1, cutoff=0.6)
+    return ALIASES.get(near[0], near[0]) if near else ""
 
 
 def _split(text: str) -> Sequence[str]:
