@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +15,14 @@ from nedura.installs import MAX_NOTE, RELEASE, CodeIdentity
 from nedura.records import make_folder, read_json, write_json
 from nedura.text import clean
 from nedura.update.commit import guard
-from nedura.update.commit.zip_swap import changed_files, is_reserved, recover_swap, swap_tree, tree_hashes
+from nedura.update.commit.zip_swap import (
+    changed_files,
+    gone_entries,
+    is_reserved,
+    recover_swap,
+    swap_tree,
+    tree_hashes,
+)
 from nedura.update.events import Committed, StepDone
 from nedura.update.generation.durable import remove_tree
 from nedura.update.source.release import windows_problem
@@ -151,19 +159,13 @@ def _swap(job: ZipJob) -> str:
             advice="Move them out of the tree, then try again.",
         )
     after = tree_hashes(job.tree)
-    files = {**{path: digest for path, digest in installed.items() if _kept(path, after)}, **after}
+    gone = gone_entries(job.live, installed, os.listdir(job.tree))
     note = job.tree / RELEASE
     if note.is_file():  # it travels with the swap, so that a tree and what is known of it never disagree
-        write_json(note, {**read_json(note, MAX_NOTE), "files": files}, indent=None)
-    swap_tree(job.tree, job.live, installed=installed)
+        write_json(note, {**read_json(note, MAX_NOTE), "files": after}, indent=None)
+    swap_tree(job.tree, job.live, gone=gone, installed=installed)
     if not note.is_file():
         make_folder(job.record.parent)
-        write_json(job.record, {"schema": 1, "files": files})
+        write_json(job.record, {"schema": 1, "files": after})
     guard.drop_bytecode(job.live, after)
     return recovered
-
-
-def _kept(path: str, after: Mapping[str, str]) -> bool:
-    """Whether a file of the old release is still there: its top-level entry is not part of the new one."""
-    top = path.split("/", 1)[0]
-    return all(other.split("/", 1)[0] != top for other in after)

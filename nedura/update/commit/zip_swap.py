@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 import stat
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +32,7 @@ __all__ = [
     "SWAP",
     "changed_files",
     "check_room",
+    "gone_entries",
     "is_reserved",
     "recover_swap",
     "swap_tree",
@@ -143,6 +145,33 @@ def _size(tree: Path) -> int:
     return sum((Path(parent) / name).lstat().st_size for parent, _, names in os.walk(tree) for name in names)
 
 
+def gone_entries(live: Path, installed: Iterable[str], names: Iterable[str]) -> tuple[str, ...]:
+    """Top-level entries that the installed release has in a live tree and the new one has not.
+
+    On a file system that folds case or accents, a name that only differs in those is the very entry that the new one replaces.
+
+    Args:
+        live: the live tree.
+        installed: paths of what was installed.
+        names: top-level names of the new tree.
+    """
+    new = set(names)
+    twins = {_folded(name): name for name in new}
+    tops = {path.split("/", 1)[0] for path in installed} - new - set(PRESERVED)
+    return tuple(sorted(top for top in tops if not _is_same(live / top, live / twins.get(_folded(top), top))))
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether two different names lead to one entry."""
+    if one == other or not (os.path.lexists(one) and os.path.lexists(other)):
+        return False
+    return os.path.samestat(one.lstat(), other.lstat())
+
+
 def check_room(new: Path, live: Path) -> None:
     """Refuse before the first write when the staged tree would not fit (1.2 times its size).
 
@@ -172,6 +201,7 @@ def swap_tree(
     live: Path,
     *,
     check: Iterable[str] | None = None,
+    gone: Iterable[str] = (),
     installed: Mapping[str, str] | None = None,
     discard: Callable[[Iterable[Path]], None] = _discard,
 ) -> None:
@@ -181,6 +211,8 @@ def swap_tree(
         new: whole new tree, judged and complete.
         live: the live tree.
         check: names to swap; default every entry of `new` that is not preserved.
+        gone: names of the live tree that go with the swap, from `gone_entries`; last, so that whoever mends a killed swap finds either
+            the old code with everything it needs, or the new code.
         installed: hashes of what was installed; the tree is compared with them once more just before the first rename.
         discard: removes the old copies; what it leaves is known to the marker and goes at the next recovery.
 
@@ -193,6 +225,8 @@ def swap_tree(
     names = [_Names(live, name) for name in sorted(check or os.listdir(new)) if name not in PRESERVED]
     if not names:
         raise UpdateError("The new tree is empty.", stop_class="checkout_move_failed")
+    leaving = sorted(set(gone) - set(PRESERVED))
+    names += [_Names(live, name) for name in leaving]
     check_room(new, live)
     try:
         _stage(new, live, names)
@@ -201,6 +235,7 @@ def swap_tree(
                 f"Files were changed meanwhile, for example {clean(dirty[0], 120)}.",
                 stop_class="local_changes_blocked",
             )
+        going = {name for name in leaving if not os.path.lexists(_Names(live, name).staged)}
         known = {name.name: _look(name) for name in names}
         _mark(live, known, "swapping")
     except (OSError, shutil.Error, StoreError, UpdateError) as error:
@@ -212,7 +247,7 @@ def swap_tree(
         ) from error
     try:
         for name in names:
-            _put(name)
+            _put(name, name.name in going)
         fsync_folder(live)
         _mark(live, known, "done")
     except (OSError, StoreError) as error:
@@ -232,9 +267,11 @@ def _look(name: _Names) -> _Known:
     return _Known(there, name.now.lstat().st_ino if there else 0)
 
 
-def _put(name: _Names) -> None:
-    """One entry: the new one in its place, the old one aside."""
-    if not os.path.lexists(name.now):
+def _put(name: _Names, goes: bool) -> None:
+    """One entry: the new one in its place, the old one aside; of one that `goes` there is no new one."""
+    if goes:
+        os.rename(name.now, name.old)
+    elif not os.path.lexists(name.now):
         os.rename(name.staged, name.now)
     elif _exchange(name.staged, name.now):
         os.rename(name.staged, name.old)
@@ -249,21 +286,32 @@ def _stage(new: Path, live: Path, names: Sequence[_Names]) -> None:
         source = new / name.name
         if source.is_dir() and not source.is_symlink():
             shutil.copytree(source, name.staged, symlinks=True)
-        else:
+        elif os.path.lexists(source):
             shutil.copy2(source, name.staged, follow_symlinks=False)
-    for graft in GRAFTS:
-        top, _, rest = graft.partition("/")
-        built, place = live / graft, live / f"{top}{STAGING}" / rest
-        if built.is_dir() and not place.exists() and (live / f"{top}{STAGING}").is_dir():
-            shutil.copytree(built, place, symlinks=True)
+    _graft(live, {name.name: name.staged for name in names})
     readers = stat.S_IMODE(live.stat().st_mode) & 0o055
     for name in names:
+        if not os.path.lexists(name.staged):
+            continue  # it goes
         _open_to(name.staged, readers)
         if name.staged.is_dir() and not name.staged.is_symlink():
             sync_files(name.staged)
         elif not name.staged.is_symlink():
             fsync_file(name.staged)
     fsync_folder(live)
+
+
+def _graft(live: Path, staged: Mapping[str, Path]) -> None:
+    """Bring along what was built in the live tree, also into an entry of which a newer release has nothing any more."""
+    for graft in GRAFTS:
+        top, _, rest = graft.partition("/")
+        built, base = live / graft, staged.get(top)
+        if base is None or not built.is_dir() or (os.path.lexists(base) and not base.is_dir()):
+            continue
+        place = base / rest
+        if not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(built, place, symlinks=True)
 
 
 def _open_to(staged: Path, readers: int) -> None:
@@ -287,8 +335,8 @@ def _mark(live: Path, known: Mapping[str, _Known], phase: str) -> None:
 
 
 def _undo(live: Path, names: Sequence[_Names], known: Mapping[str, _Known]) -> None:
-    """Every entry as it was. Running it again is safe."""
-    for name in names:
+    """Every entry as it was, the last one first. Running it again is safe."""
+    for name in reversed(names):
         entry = known[name.name]
         if os.path.lexists(name.old):
             if os.path.lexists(name.now):
