@@ -53,6 +53,10 @@ async def _no_scope() -> Sequence[str]:
     return ()
 
 
+def _nothing_left(run: Run) -> None:
+    """Where nothing has to go."""
+
+
 @attrs.frozen(kw_only=True)
 class UpdateParts:
     """What `update()` works with; each field may be replaced.
@@ -65,6 +69,7 @@ class UpdateParts:
         remember_failed: keeps the inputs of a generation whose first member failed (decision 34).
         spawn: makes the completion child.
         scope: words before its command line that move it out of a gateway's control group (decision 21).
+        tidy: takes away what the run itself made and nobody needs after its end, however it ended; never raises.
     """
 
     admit: Callable[[Run], Awaitable[Refusal | None]]
@@ -78,6 +83,7 @@ class UpdateParts:
     remember_failed: Callable[[Run, str], None]
     spawn: Spawn
     scope: Callable[[], Awaitable[Sequence[str]]] = _no_scope
+    tidy: Callable[[Run], None] = _nothing_left
 
 
 def _validate(run: Run) -> AsyncGenerator[Event, None]:
@@ -110,4 +116,5 @@ def default_parts() -> UpdateParts:
         remember_failed=real.remember_failed,
         spawn=_spawn,
         scope=real.scope,
+        tidy=real.tidy,
     )

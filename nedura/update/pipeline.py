@@ -162,6 +162,7 @@ class _Pipeline:
                     yield event
             finally:
                 await events.aclose()
+                self.parts.tidy(run)
         finally:
             lock.release()
 

@@ -7,6 +7,7 @@ working tree moves, `preload` imports all the rest: the files are new code after
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +15,12 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from nedura.config import read_config
-from nedura.errors import UpdateError
+from nedura.errors import NeduraError, UpdateError
 from nedura.homes import DEFAULT_PROFILE, profile_name
+from nedura.installs import InstallPaths
+from nedura.locks import FileLock
 from nedura.profiles import list_profiles
+from nedura.text import clean, redact
 from nedura.update.bounded import in_thread
 from nedura.update.commit import sealed
 from nedura.update.commit.sealed import commit_sealed
@@ -51,7 +55,10 @@ __all__ = [
     "remember_failed",
     "snapshot",
     "take_back",
+    "tidy",
 ]
+
+log = logging.getLogger("nedura.update")
 
 
 def profiles_of(run: Run) -> list[tuple[str, Path]]:
@@ -275,6 +282,34 @@ def fleet(run: Run) -> FleetParts:
         environ=run.environ,
         clock=run.clock,
     )
+
+
+def tidy(run: Run) -> None:
+    """What the run unpacked, and candidates of earlier runs that failed: else a broken branch would fill the disk, one version a day."""
+    if run.install is None:
+        return
+    try:
+        if run.layout == "zip":
+            from nedura.update.generation.prepare_zip import STAGE
+
+            remove_tree(run.install.folder / STAGE)
+        if run.candidate is not None and run.changed and not (run.committed and run.layout == "sealed"):
+            _drop_candidates(run, run.install)
+    except (NeduraError, OSError) as error:
+        log.warning("what an update left is still there: %s", clean(redact(str(error)), 300))
+
+
+def _drop_candidates(run: Run, paths: InstallPaths) -> None:
+    """Generations that nothing runs from. A successful update of a sealed install collects in its completion."""
+    from nedura.update.generation.collect import collect
+    from nedura.update.source.repository import open_repository
+
+    lock = FileLock(paths.lock, f"The install {paths.install_id}")
+    lock.acquire(1.0)
+    try:
+        collect(paths, open_repository(paths, None, run.environ), run.clock.time())
+    finally:
+        lock.release()
 
 
 def remember_failed(run: Run, check: str) -> None:

@@ -20,7 +20,7 @@ from nedura.installs import InstallPaths, install_id_for
 from nedura.product import NEDURA
 from nedura.testing.installs import Content, Origin, Site, write_files
 from nedura.update.commit.zip_swap import tree_hashes
-from nedura.update.source.release import Note, index_of, pack_release
+from nedura.update.source.release import Note, index_of, pack_release, read_note
 from tests.kits.checkout import CheckoutWorld, launcher
 from tests.kits.site import quick_tree
 
@@ -137,6 +137,12 @@ class ReleaseWorld(CheckoutWorld):
     """A world whose command runs straight from an unpacked release."""
 
     shelf: Shelf = attrs.field(kw_only=True)
+
+    def note(self) -> Note:
+        """What the live tree says about itself."""
+        note = read_note(self.tree)
+        assert note is not None
+        return note
 
     def unpack(self, data: bytes) -> None:
         """As a person unpacks a release."""

@@ -11,15 +11,15 @@ import attrs
 from nedura.config import read_config
 from nedura.errors import UpdateError
 from nedura.installs import RELEASE, InstallPaths
+from nedura.text import clean
 from nedura.update.commit.checkout import CheckoutJob, move_checkout, owed_edits
 from nedura.update.commit.gitlocks import check_writable
 from nedura.update.commit.status import look_for_dirt
 from nedura.update.commit.zip import ZipJob, move_zip
 from nedura.update.commit_point import paths_of
-from nedura.update.events import Committed, UserAction
-from nedura.update.generation.durable import remove_tree
+from nedura.update.events import Committed, Notice, UserAction
 from nedura.update.generation.fork import push_back
-from nedura.update.generation.prepare_zip import STAGE, TREE_NOTE, drop_archives, live_tree
+from nedura.update.generation.prepare_zip import TREE_NOTE, drop_archives, keep_archive, live_tree
 from nedura.update.run import Candidate, Run
 from nedura.update.source.git import Git, find_git
 from nedura.update.source.owner_checkout import Source, read_source
@@ -162,5 +162,8 @@ async def commit_zip(run: Run) -> AsyncGenerator[Event, None]:
             yield event
     finally:
         await events.aclose()
-    await asyncio.to_thread(remove_tree, paths.folder / STAGE)
-    await asyncio.to_thread(drop_archives, paths, run.before.code_sha, run.candidate.target)
+    try:
+        await asyncio.to_thread(keep_archive, paths, run.candidate.target)
+        await asyncio.to_thread(drop_archives, paths, run.before.code_sha, run.candidate.target)
+    except OSError as error:  # the swap stands; the next update packs the tree itself
+        yield Notice(text=f"The archive of this release was not kept: {clean(error, 200)}", warning=True)

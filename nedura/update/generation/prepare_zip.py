@@ -40,10 +40,12 @@ from nedura.update.source.target import Target
 from nedura.update.source.urls import Remote
 from nedura.wire import Event
 
-__all__ = ["STAGE", "TREE_NOTE", "drop_archives", "kept_archive", "live_tree", "prepare_zip"]
+__all__ = ["STAGE", "TREE_NOTE", "drop_archives", "keep_archive", "kept_archive", "live_tree", "prepare_zip"]
 
 STAGE: Final = "release"
-"""Folder of the install that a release is unpacked in until it is swapped in."""
+"""Folder of the install that a release is downloaded to and unpacked in. It goes with the end of every run (`nedura.update.real.tidy`)."""
+ARCHIVE: Final = "release.zip"
+"""Name of the download in there."""
 TREE_NOTE: Final = "release_tree"
 """Note of the run: the unpacked tree that the commit swaps in."""
 
@@ -93,14 +95,9 @@ async def prepare_zip(run: Run) -> AsyncGenerator[Event, None]:
         events = _prepare(run, note, record)
         try:
             async for event in events:
-                if isinstance(event, Prepared) and not event.changed:
-                    await in_thread(remove_tree, paths.folder / STAGE)  # also what a killed run left there
                 yield event
         finally:
             await events.aclose()
-    except BaseException:
-        await in_thread(remove_tree, paths.folder / STAGE)
-        raise
     finally:
         lock.release()
 
@@ -162,7 +159,7 @@ async def _prepare(run: Run, note: Note, record: InstallRecord) -> AsyncGenerato
         await in_thread(_judge, run, note, offer.version)
     stage = paths.folder / STAGE
     await in_thread(_clear, stage)
-    archive = stage / "release.zip"
+    archive = stage / ARCHIVE
     if fixed:
         archive = kept_archive(paths, fixed)
         if not archive.is_file():
@@ -176,7 +173,7 @@ async def _prepare(run: Run, note: Note, record: InstallRecord) -> AsyncGenerato
         yield Prepared(candidate=current_candidate(run), changed=False, commits=0)
         return
     await in_thread(_judge, run, note, "" if fixed else new.version)
-    await in_thread(_keep, paths, live_tree(run), note, new, archive)
+    await in_thread(_keep, paths, live_tree(run), note)
     events = _build(run, paths, tree, new)
     try:
         async for event in events:
@@ -218,25 +215,34 @@ def _clear(stage: Path) -> None:
     make_folder(stage)
 
 
-def _keep(paths: InstallPaths, live: Path, note: Note, new: Note, archive: Path) -> None:
-    """Keep the archives of what runs and of what will run: the deliberate way back needs no network.
+def _keep(paths: InstallPaths, live: Path, note: Note) -> None:
+    """Keep the archive of what runs: the deliberate way back needs no network.
 
     Raises:
         UpdateError: the disk refused.
     """
     folder = make_folder(paths.folder / "releases")
-    mine, its = kept_archive(paths, note.commit), kept_archive(paths, new.commit)
+    mine = kept_archive(paths, note.commit)
     try:
         if not mine.is_file():
             partial = folder / ".partial.zip"
             pack_release(live, note, partial)
             os.replace(partial, mine)
-        if archive != its:
-            os.replace(archive, its)
     except OSError as error:
         raise UpdateError(
             f"The release cannot be kept for the way back: {error.strerror}.", stop_class="disk_full"
         ) from error
+
+
+def keep_archive(paths: InstallPaths, commit: str) -> None:
+    """Keep the archive that was swapped in; one that failed before is not worth its room. Blocks.
+
+    Raises:
+        OSError: the disk refused; the next update packs the tree that runs instead.
+    """
+    download = paths.folder / STAGE / ARCHIVE
+    if download.is_file():
+        os.replace(download, kept_archive(paths, commit))
 
 
 def drop_archives(paths: InstallPaths, *keep: str) -> None:

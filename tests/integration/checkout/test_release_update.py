@@ -277,6 +277,24 @@ def test_a_release_that_does_not_compile_costs_nothing(here: ReleaseWorld) -> No
     here.shelf.publish(files("1.2.0", {"renderers/cli/nedura_cli/main.py": "def (\n"}), "1.2.0")
     code, events = here.update("--no-backup")
     assert (code, events[-1]["stop_class"]) == (1, "target_syntax_error")
+    own = here.site.paths.folder
+    assert not (own / "release").exists(), "what was unpacked goes with the run"
+    kept = [path.stem for path in (own / "releases").iterdir()]
+    assert kept == [here.note().commit], "an archive that failed is not kept"
+
+
+def test_versions_that_fail_one_after_the_other_do_not_fill_the_disk(here: ReleaseWorld) -> None:
+    """A candidate that failed goes with the next run that fails, once it is out of grace."""
+    here.shelf.publish(files("1.3.0", {"renderers/cli/nedura_cli/main.py": "def (\n"}), "1.3.0")
+    assert here.update("--no-backup")[0] == 1
+    built = {path.name for path in here.site.paths.generations.iterdir()}
+    assert built, "the trap: a failed version leaves its candidate"
+    for path in here.site.paths.generations.iterdir():
+        os.utime(path, (1e9, 1e9))
+    assert here.update("--no-backup", "--retry")[0] == 1
+    left = {path.name for path in here.site.paths.generations.iterdir()}
+    assert not left & built
+    assert len(left) == 1
 
 
 def test_the_pinned_address_stays_when_a_tree_names_another(here: ReleaseWorld) -> None:
