@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,8 +25,13 @@ def tracked_files() -> list[Path]:
     return [ROOT / name.decode() for name in names.split(b"\0") if name and (ROOT / name.decode()).is_file()]
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
 def calls(path: Path) -> Iterator[tuple[str, ast.Call]]:
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Call):
             yield ast.unparse(node.func), node
 
@@ -65,6 +71,35 @@ def test_signals_are_sent_in_one_place() -> None:
         if str(path.relative_to(ROOT)) not in SIGNALLERS:
             for name, call in calls(path):
                 assert name not in ("os.kill", "os.killpg"), f"{path}:{call.lineno}"
+
+
+FILE_LINES, FUNCTION_LINES = 500, 60
+TOO_LONG: frozenset[str] = frozenset({"nedura/update/state/snapshot_take.py::take_snapshot"})
+
+
+def test_no_file_and_no_function_is_too_long() -> None:
+    """A file is one topic, a function one thought: what grows past this is split by what it decides."""
+    long = set()
+    for path in [path for path in tracked_files() if path.suffix == ".py"]:
+        name = str(path.relative_to(ROOT))
+        if path.read_bytes().count(b"\n") > FILE_LINES:
+            long.add(name)
+        long |= {
+            f"{name}::{node.name}"
+            for node in ast.walk(parsed(path))
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and (node.end_lineno or 0) - node.lineno >= FUNCTION_LINES
+        }
+    assert long <= TOO_LONG
+
+
+def test_no_test_asks_for_ci_itself() -> None:
+    """One rule makes a missing part fail there (tests/conftest.py, decision 57)."""
+    for path in python_files(ROOT / "tests"):
+        if path != ROOT / "tests/conftest.py" and "soak" not in path.parts:
+            for name, call in calls(path):
+                asked = [a.value for a in call.args if isinstance(a, ast.Constant)]
+                assert not (name == "os.environ.get" and "CI" in asked), f"{path}:{call.lineno}"
 
 
 def test_no_test_patches_a_module() -> None:
