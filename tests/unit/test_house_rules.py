@@ -93,6 +93,19 @@ def test_no_file_and_no_function_is_too_long() -> None:
     assert long <= TOO_LONG
 
 
+def test_every_file_that_the_pages_send_a_reader_to_is_there() -> None:
+    """In ARCHITECTURE.md the left column of the last table is the specification's own names; ours stand on the right."""
+    for page in ("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"):
+        text = (ROOT / page).read_text("utf-8")
+        ours, _, table = text.partition("## What the specification names")
+        ours += "\n".join(row.split(" | ")[-1] for row in table.splitlines())
+        named = re.findall(r"`((?:nedura|nedura_cli|tests|docs|bench|renderers)/[\w./-]+)`", ours)
+        named += re.findall(r"\]\(([\w./-]+)\)", text)
+        assert named, page
+        for name in named:
+            assert (ROOT / name).exists() or (ROOT / "renderers/cli" / name).exists(), f"{page} names {name}"
+
+
 def test_no_test_asks_for_ci_itself() -> None:
     """One rule makes a missing part fail there (tests/conftest.py, decision 57)."""
     for path in python_files(ROOT / "tests"):
