@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from nedura.fleet.rolling import restart_rest
 from nedura.fleet.successor import successor_environment
 from nedura.fleet.supervisors.manual import ManualSupervisor
 from tests.integration.restart.daemon import identity
-from tests.integration.restart.manual import DAEMON, ROOT, add_profile, make_root, running, serving
+from tests.integration.restart.manual import ROOT, TOY, add_profile, make_root, running, serving
 from tests.system.restart.runner import run_scene
 from tests.unit.restart.test_budget import TABLE
 
@@ -127,9 +128,9 @@ async def test_c077_c078_an_update_inside_a_turn(tmp_path: Path) -> None:
     other = add_profile(root, "other")
     script, result = tmp_path / "updater.py", tmp_path / "result.json"
     script.write_text(UPDATER)
-    (root / "command").write_text(
-        f"sleep 1.5; echo 2 > {root}/version; PYTHONPATH={ROOT} {sys.executable} {script} {root} {result}; true"
-    )
+    words = shlex.join([sys.executable, str(script), str(root), str(result)])
+    version, tree = shlex.quote(str(root / "version")), shlex.quote(str(ROOT))
+    (root / "command").write_text(f"sleep 1.5; echo 2 > {version}; PYTHONPATH={tree} {words}; true")
     (other / "command").write_text("true")
     async with running(root, root, other) as (member, _):
         (root / "command").write_text("true")
@@ -190,8 +191,8 @@ async def test_c092_a_link_is_resolved_anew_at_each_start(tmp_path: Path) -> Non
     current.symlink_to("rel1")
     launcher = root / "bin" / "nedura"
     launcher.write_text(
-        f'#!/bin/sh\ngen=$(readlink -f {current})\ncp "$gen/version" "$NEDURA_HOME/version"\n'
-        f'PYTHONPATH={ROOT} exec {sys.executable} {DAEMON} "$@"\n'
+        f'#!/bin/sh\ngen=$(readlink -f {shlex.quote(str(current))})\ncp "$gen/version" "$NEDURA_HOME/version"\n'
+        f'PYTHONPATH={shlex.quote(str(ROOT))} exec {TOY} "$@"\n'
     )
     async with running(root, root) as (member,):
         assert member.code == identity("1")

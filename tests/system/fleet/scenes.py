@@ -266,7 +266,8 @@ def what_a_session_starts_is_manual() -> None:
     ours = home() / ".nedura"
     ours.mkdir()
     script = home() / "session.sh"
-    script.write_text(f"#!/bin/sh\nsh -c '{gateway_command()} & sleep 600' &\nsleep 600\n")
+    child = shlex.quote(f"{gateway_command()} & sleep 600")
+    script.write_text(f"#!/bin/sh\nsh -c {child} &\nsleep 600\n")
     script.chmod(0o755)
     write_unit("builder.service", str(script), f"NEDURA_HOME={ours}", Type="simple")
     systemctl("start", "builder.service")

@@ -60,15 +60,18 @@ async def c075_a_delay_of_the_manager_is_not_waited_for(host: Host) -> None:
 @scene
 async def c073_stop_limit_shorter_than_drain(host: Host) -> None:
     """C073: the drain is no stop, so the manager's short stop limit does not cut it; a dead owner's lock blocks nobody."""
-    host.release("1", turn="4")
+    host.release("1", command=f"while [ ! -e {host.root}/go ]; do sleep 0.05; done")
     host.unit(TimeoutStopSec="1")
     member = await host.member()
     (host.root / "gateway.pid").write_text("999999")
-    host.release("2", turn="0")
-    begin = time.monotonic()
-    events = await restart([member])
-    assert time.monotonic() - begin > 2.5, "the turn was cut short"
-    assert restarted(events)["default"]
+    host.release("2", command="")
+    restarting = asyncio.ensure_future(restart([member]))
+    await asyncio.sleep(2.5)
+    now = await look(host.root)
+    assert now is not None
+    assert (now.pid, now.active_turns) == (member.pid, 1), "the turn was cut short"
+    (host.root / "go").touch()
+    assert restarted(await restarting)["default"]
     # and the blunt way: the manager kills it in mid-turn; its lock stays behind and blocks nobody
     host.release("3", turn="60", drain="60")
     systemctl("restart", "nedura-gateway.service")
