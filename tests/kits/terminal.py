@@ -13,7 +13,7 @@ from typing import Any
 import pexpect
 import pyte
 
-__all__ = ["Screen", "open_screen"]
+__all__ = ["Screen", "open_screen", "ready"]
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -147,3 +147,9 @@ def open_screen(
         yield screen
     finally:
         child.close(force=True)
+
+
+def ready(screen: Screen) -> None:
+    """The shell's prompt is there: banner, prompt symbol, status bar."""
+    screen.until("/help")
+    screen.until("gateway")

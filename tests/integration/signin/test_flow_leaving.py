@@ -15,7 +15,7 @@ from nedura.signin import (
     sign_in,
 )
 from nedura.testing.http import ScriptedTransport, reply
-from tests.integration.signin.world import URL, Calls, World
+from tests.integration.signin.world import URL, Calls, World, auth_lock_held
 
 
 @attrs.define
@@ -104,20 +104,6 @@ async def test_a_held_request_is_closed_by_a_cancel_at_once(world: World, path: 
 
 
 async def test_a_cancel_while_another_process_holds_the_lock_is_seen_at_once(world: World) -> None:
-    import threading
-
-    from nedura.locks import locked
-
-    ready, done = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with locked(world.home / "auth.lock"):
-            ready.set()
-            done.wait(20)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    ready.wait(5)
     loop = asyncio.get_running_loop()
     stop = Stop()
 
@@ -127,12 +113,9 @@ async def test_a_cancel_while_another_process_holds_the_lock_is_seen_at_once(wor
 
     world.portal.log.listener = listen
     start = loop.time()
-    try:
+    with auth_lock_held(world.home):
         assert await world.last(cancelled=stop) == Cancelled()
         assert loop.time() - start < 2
-    finally:
-        done.set()
-        thread.join()
     await asyncio.sleep(0.2)
     assert world.files() == {}
 
@@ -180,29 +163,14 @@ async def test_cancelling_the_task_passes_through(world: World, after: float) ->
 
 
 async def test_cancelling_the_task_while_it_waits_for_a_lock_saves_nothing(world: World) -> None:
-    import threading
-
-    from nedura.locks import locked
-
-    ready, done = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with locked(world.home / "auth.lock"):
-            ready.set()
-            done.wait(20)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    ready.wait(5)
-    task = asyncio.create_task(world.states())
-    while "token.device" not in world.routes():
-        await asyncio.sleep(0.01)
-    await asyncio.sleep(0.1)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    done.set()
-    thread.join()
+    with auth_lock_held(world.home):
+        task = asyncio.create_task(world.states())
+        while "token.device" not in world.routes():
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
     await asyncio.sleep(0.2)
     assert world.files() == {}
 

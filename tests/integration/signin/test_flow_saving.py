@@ -23,7 +23,7 @@ from nedura.signin import (
     Settled,
 )
 from nedura.signin.handoff_record import HandoffStore
-from tests.integration.signin.world import Calls, World, read
+from tests.integration.signin.world import Calls, World, auth_lock_held, read
 
 
 async def test_settle_then_drain_once_each_after_the_locks(world: World) -> None:
@@ -127,25 +127,8 @@ async def test_a_guard_that_breaks_is_failed(world: World, where: str) -> None:
 
 
 async def test_a_lock_that_never_frees_is_failed_and_names_the_holder(world: World) -> None:
-    import threading
-
-    from nedura.locks import locked
-
-    ready, done = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with locked(world.home / "auth.lock"):
-            ready.set()
-            done.wait(20)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    ready.wait(5)
-    try:
+    with auth_lock_held(world.home):
         failed = await world.last(parts=Parts(store=lambda *a, **k: AccountStore(*a, **k, lock_timeout=0.3)))
-    finally:
-        done.set()
-        thread.join()
     assert isinstance(failed, Failed)
     assert "process" in failed.detail
     assert world.files() == {}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import attrs
 
 from nedura.http import Client, open_client
+from nedura.locks import locked
 from nedura.signin import AccountStore, Parts, Settled, SignInState, run_sign_in
 from nedura.testing.clock import FakeClock
 from nedura.testing.http import PortalTransport
@@ -134,3 +136,23 @@ class World:
 def read(path: Path) -> Any:
     """A JSON file."""
     return json.loads(path.read_text())
+
+
+@contextmanager
+def auth_lock_held(home: Path) -> Iterator[None]:
+    """Somebody else holds the lock of a home's accounts for as long as the block runs."""
+    ready, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with locked(home / "auth.lock"):
+            ready.set()
+            done.wait(20)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert ready.wait(5)
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

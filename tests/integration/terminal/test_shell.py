@@ -5,43 +5,21 @@ from __future__ import annotations
 import json
 import re
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from nedura.config import edit_config, set_value
 from nedura.profiles import create_profile
-from nedura.testing.portal import PortalControl, portal_process
+from nedura.testing.portal import PortalControl
 from nedura_cli.tables import cells
-from tests.kits.terminal import Screen, open_screen
+from tests.kits.terminal import Screen, open_screen, ready
 
 SIZES = [(24, 80), (50, 200), (20, 40)]
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    folder = tmp_path / "home"
-    folder.mkdir(mode=0o700)
-    return folder
-
-
-@pytest.fixture
-def portal(tmp_path: Path) -> Iterator[PortalControl]:
-    with portal_process(tmp_path, "--interval", "1") as control:
-        control.account("alice@example.test", tier="paid")
-        control.knobs(inference="self")
-        yield control
-
-
 def env(portal: PortalControl) -> dict[str, str]:
     return {"NEDURA_PORTAL_BASE_URL": portal.url, "NOUS_INFERENCE_BASE_URL": f"{portal.url}/v1"}
-
-
-def ready(screen: Screen) -> None:
-    """The prompt is there: banner, prompt symbol, status bar."""
-    screen.until("/help")
-    screen.until("gateway")
 
 
 @pytest.mark.parametrize(("rows", "columns"), SIZES)

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from nedura.installs import InstallPaths, checkout_of, install_id_for, running_c
 from nedura.profiles import create_profile
 from nedura.signin import ModelChoice
 from nedura.skin_files import new_skin, save_choice
-from nedura.testing.portal import PortalControl, portal_process
+from nedura.testing.portal import PortalControl
 from nedura.update import ReceiptStore
 from nedura.update.ledger.obligations import RestartObligation, TailObligation
 from nedura_cli.look import find_look
@@ -30,30 +29,10 @@ from nedura_cli.shell.plain import PlainShell
 from nedura_cli.shell.session import Session
 from nedura_cli.shell.skin_watch import SkinWatch
 from nedura_cli.shell.slash import parse
-from tests.kits.terminal import Screen, open_screen
+from tests.kits.terminal import Screen, open_screen, ready
 
 ASKED = b"\x1b]11;?\x1b\\"
 ATTRIBUTES = "\x1b[?62;22c"
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    folder = tmp_path / "home"
-    folder.mkdir(mode=0o700)
-    return folder
-
-
-@pytest.fixture
-def portal(tmp_path: Path) -> Iterator[PortalControl]:
-    with portal_process(tmp_path, "--interval", "1") as control:
-        control.account("alice@example.test", tier="paid")
-        control.knobs(inference="self")
-        yield control
-
-
-def ready(screen: Screen) -> None:
-    screen.until("/help")
-    screen.until("gateway")
 
 
 def write_skin(home: Path, name: str, text: str) -> Path:
