@@ -40,6 +40,7 @@ from nedura.update.ledger.owner import myself
 from nedura.update.ledger.receipt import is_finished, owed_steps
 from nedura.update.ledger.receipts import ReceiptStore, receipt_name
 from nedura.update.options import UpdateOptions
+from nedura.update.options_check import check_choices, check_options
 from nedura.update.parts import Refusal, UpdateParts, default_parts
 from nedura.update.prompt import Ask
 from nedura.update.run import Run
@@ -84,12 +85,12 @@ async def update(
         ask: asks the person who watches (question and default in, answer out); None when nobody does.
 
     Raises:
-        UsageError: an option that cannot be.
+        UsageError: an option that cannot be, or does not fit what is installed here; nothing was written.
     """
     environ = dict(os.environ if environ is None else environ)
     clock = SystemClock() if clock is None else clock
     options = options or UpdateOptions()
-    _check(options)
+    check_options(options, product)
     home = current_home(environ) if home is None else home
     run = Run(
         run_id=_run_id(options),
@@ -109,13 +110,6 @@ async def update(
             yield masked_event(event)
     finally:
         await events.aclose()
-
-
-def _check(options: UpdateOptions) -> None:
-    if options.with_backup and options.rollback is None:
-        raise UsageError("--with-backup goes with --rollback.", advice="To take a backup: --backup")
-    if options.deadline is not None and not options.deadline > 0:
-        raise UsageError("A deadline is a number of seconds above zero.")
 
 
 def _run_id(options: UpdateOptions) -> str:
@@ -147,6 +141,8 @@ class _Pipeline:
                 yield event
             return
         admission = await self._admit()
+        if admission is None:
+            await asyncio.to_thread(check_choices, run)
         lock = UpdateLock(run.root_home, stages.lock_file(run), run.product, run.environ)
         try:
             lock.acquire(run.started_at)
@@ -355,6 +351,6 @@ class _Pipeline:
             self.run, self.journal, outcome, exit_code, reason=reason, stop_class=stop_class
         )
         self.journal.take(event)
-        if self.journal.latest:
+        if self.journal.writes:
             self.journal.store.prune()
         return event

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from nedura.product import NEDURA
+from nedura.update.ledger.lock import UpdateLock
 from nedura.update.ledger.owner import myself
 from nedura.update.ledger.receipt import opened
 from nedura.update.ledger.receipts import KEEP, ReceiptStore
@@ -55,6 +57,29 @@ def test_a_run_that_goes_on_keeps_its_receipt_behind_twenty_newer_ones(tmp_path:
     assert mine.exists()
     assert not dead.exists()
     assert len(store.names()) == KEEP + 1
+
+
+async def test_refused_runs_keep_to_twenty_too(tmp_path: Path) -> None:
+    """A timer that runs into a held lock for hours would else fill the folder; the holder's own receipt and `latest.json` stay."""
+    toy = Toy(tmp_path / "home")
+    store = ReceiptStore(toy.home)
+    me = myself()
+    running = {"outcome": "running", "exit_code": None, "finished_at": None}
+    mine = older(store, 0, pid=me.pid, pid_create_time=me.create_time, **running)
+    for number in range(1, KEEP + 5):
+        older(store, number)
+    newest = store.latest.read_bytes()
+    lock = UpdateLock(tmp_path / "other", toy.paths.folder / ".nedura-update.lock", NEDURA, {})
+    lock.acquire(1.0)
+    try:
+        finished, _ = await toy.run()
+    finally:
+        lock.release()
+    assert (finished.outcome, finished.stop_class) == ("refused", "lock_held")
+    assert Path(finished.receipt).exists()
+    assert mine.exists()
+    assert len(store.names()) == KEEP + 1
+    assert store.latest.read_bytes() == newest
 
 
 def test_what_the_bootstrap_writes_is_whole_or_not_there(tmp_path: Path) -> None:
