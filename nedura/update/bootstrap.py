@@ -72,6 +72,7 @@ def refusal(error: Exception) -> "dict[str, Any]":
 
 def complete(request: "dict[str, Any]", request_path: str, result_path: str) -> int:
     """Phase `complete`: the environment step where it is owed, then the selected Python takes this process over."""
+    handles = keep_handles()
     rearm_tail(request)
     wanted = request.get("environment")
     if wanted is not None:
@@ -86,11 +87,13 @@ def complete(request: "dict[str, Any]", request_path: str, result_path: str) -> 
         write_json(request_path, request)
     python = request.get("python") or sys.executable
     command = [python, *FLAGS, HERE, "prepared", request_path, result_path]
+    hand_on(handles)
     os.execv(python, command)  # the event pipe and the install lock stay open across it
 
 
 def prepared(request: "dict[str, Any]", request_path: str, result_path: str) -> int:
     """Phase `prepared`: the new application code of this very tree, under the selected Python."""
+    keep_handles()
     for root in reversed(request.get("roots") or ("",)):
         place = os.path.normpath(os.path.join(TREE, root))
         while place in sys.path:
@@ -104,6 +107,32 @@ def prepared(request: "dict[str, Any]", request_path: str, result_path: str) -> 
     from nedura.update.completion import second_half as completion
 
     return completion.main(request_path, result_path)
+
+
+def keep_handles() -> "list[int]":
+    """Keep what the parent gave us, the install's lock and the event pipe, from every program that is started here.
+
+    A daemon that a build step or an installer leaves behind would else keep the install locked for ever.
+    """
+    try:
+        numbers = [int(name) for name in os.listdir("/proc/self/fd")]
+    except (OSError, ValueError):  # no /proc: as many as a parent of ours ever passes
+        numbers = list(range(256))
+    found = []
+    for number in numbers:
+        try:
+            if number > 2 and os.get_inheritable(number):
+                os.set_inheritable(number, False)
+                found.append(number)
+        except OSError:  # the look's own descriptor is closed by now
+            continue
+    return found
+
+
+def hand_on(handles: "list[int]") -> None:
+    """Let the next phase, which takes this very process over, have them."""
+    for number in handles:
+        os.set_inheritable(number, True)
 
 
 def rearm_tail(request: "dict[str, Any]") -> None:

@@ -21,6 +21,7 @@ import psutil
 from nedura.clock import Clock
 from nedura.product import Product
 from nedura.text import clean, redact
+from nedura.update.ledger.lock import holders
 from nedura.wire import MAX_LINE
 
 __all__ = ["MAX_EVENTS", "MAX_OUTPUT", "Child", "ChildEnd", "child_argv", "child_environment", "exit_status"]
@@ -151,7 +152,7 @@ class Child:
         assert self._process is not None
         await self._process.wait()
         await asyncio.sleep(LEFTOVER_SECONDS)
-        await end_session(self._process.pid, running=False)
+        await end_session(self._process.pid, running=False, lock_fds=self.lock_fds)
         await asyncio.sleep(LEFTOVER_SECONDS)
         for transport in self._transports:  # another session keeps it; what was sent has been read by now
             transport.close()
@@ -212,13 +213,14 @@ class Child:
         await self.kill()
 
     async def kill(self) -> None:
-        """End everything of its session that still runs, and reap it."""
+        """End everything of its session that still runs, and whatever else holds the install's lock through it; reap it."""
         if self._watch is not None:
             self._watch.cancel()
         if self._process is None:
             self._close_fds()
             return
-        await end_session(self._process.pid, running=self._process.returncode is None)
+        running = self._process.returncode is None
+        await end_session(self._process.pid, running=running, lock_fds=self.lock_fds)
         try:
             async with asyncio.timeout(REAP_SECONDS):
                 await self._process.wait()
@@ -273,14 +275,25 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) and isinstance(value.get("kind"), str) else None
 
 
-def session_members(session: int) -> list[psutil.Process]:
-    """Processes of a session, our own never among them."""
-    found = []
+def tree_members(session: int, lock_fds: Sequence[int] = ()) -> list[psutil.Process]:
+    """Processes of a session, and in other sessions those that hold a lock of ours through it; our own never among them.
+
+    Args:
+        session: session id.
+        lock_fds: our descriptors of locks that only the session's leader was given.
+    """
+    pids = {pid for handle in lock_fds for pid in holders(handle)}
     for pid in psutil.pids():
         try:
-            if pid != os.getpid() and os.getsid(pid) == session:
-                found.append(psutil.Process(pid))
-        except (OSError, psutil.Error):
+            if os.getsid(pid) == session:
+                pids.add(pid)
+        except OSError:
+            continue
+    found = []
+    for pid in sorted(pids - {os.getpid()}):
+        try:
+            found.append(psutil.Process(pid))
+        except psutil.Error:
             continue
     return [process for process in found if _runs(process)]
 
@@ -292,27 +305,31 @@ def _runs(process: psutil.Process) -> bool:
         return False
 
 
-async def end_session(session: int, *, running: bool, grace: float = 2.0) -> None:
-    """Ask every process of a session to end, then make it. Sessions that its members opened for others stay alone.
+async def end_session(
+    session: int, *, running: bool, grace: float = 2.0, lock_fds: Sequence[int] = ()
+) -> None:
+    """Ask every process of a session to end, then make it. Sessions that its members opened for others stay alone,
+    unless a lock of ours would stay locked with them.
 
     Args:
         session: session id, the pid of the process that opened it.
         running: whether its leader still runs; if not, only leftovers are looked for.
         grace: seconds between the question and the order.
+        lock_fds: our descriptors of locks that only the session's leader was given.
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + (grace if running else 0.5)
-    members = session_members(session)
+    members = tree_members(session, lock_fds)
     _signal_all(members, signal.SIGTERM)
     while members and loop.time() < until:
         await asyncio.sleep(0.02)
-        members = session_members(session)
+        members = tree_members(session, lock_fds)
     for _ in range(100):
         if not members:
             return
         _signal_all(members, signal.SIGKILL)
         await asyncio.sleep(0.02)
-        members = session_members(session)
+        members = tree_members(session, lock_fds)
 
 
 def _signal_all(processes: Sequence[psutil.Process], signum: signal.Signals) -> None:

@@ -1,7 +1,8 @@
 """One update at a time: a marker in the root home and a kernel lock on the install, held by the whole process tree.
 
 The marker names its owner by pid and creation time and is reclaimed when that process is gone. The install lock is a flock whose
-descriptor children inherit: a killed parent with a live child stays locked, and closing releases it (facts/update.md 5.1).
+descriptor the completion inherits, and nothing else: a killed parent with a live child stays locked, and closing releases it
+(facts/update.md 5.1).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from nedura.errors import RecordMissing, RefusedError, StoreError
 from nedura.locks import locked
 from nedura.product import Product
 from nedura.records import make_folder, open_ours, read_bytes, remove, write_bytes
-from nedura.text import spoken_wait
+from nedura.text import clean, spoken_wait
 from nedura.update.ledger.owner import Owner, ancestors, is_alive, myself
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "UpdateLock",
     "UpdateLockUnusable",
     "format_record",
+    "holders",
     "is_running",
     "lock_place",
     "parse_record",
@@ -46,11 +48,18 @@ class LockHeld(RefusedError):
 
     code: ClassVar[str] = "lock_held"
 
-    def __init__(self, holder: int, elapsed: float | None) -> None:
+    def __init__(self, holder: int, elapsed: float | None, left_by: int = 0) -> None:
         who = f"process {holder}" if holder else "another process"
         since = f", started {spoken_wait(elapsed)} ago" if elapsed is not None else ""
+        advice = "Wait for it, then run the update again."
+        if left_by:
+            who += f" ({process_name(holder)}), left behind by the update of process {left_by}"
+            advice = f"Wait for it, or, when it does not end by itself: kill {holder}"
         super().__init__(
-            f"Another update is running ({who}{since}).", advice="Wait for it, then run the update again."
+            f"The install is locked by {who}{since}."
+            if left_by
+            else f"Another update is running ({who}{since}).",
+            advice=advice,
         )
         self.holder = holder
 
@@ -94,6 +103,46 @@ def is_live(record: LockRecord | None, now: float) -> bool:
     if record.version == 1 and now - record.started > V1_CEILING:
         return False
     return is_alive(record.owner)
+
+
+def holders(handle: int) -> tuple[int, ...]:
+    """Processes besides this one that keep a locked file locked: they have inherited the very descriptor that was locked.
+
+    Who merely has the file open is none of them. Empty where the system cannot be asked (no `/proc`).
+
+    Args:
+        handle: any descriptor of the file.
+    """
+    wanted = os.fstat(handle)
+    names = os.listdir("/proc") if os.path.isdir("/proc/self/fdinfo") else ()
+    pids = [int(name) for name in names if name.isdigit()]
+    return tuple(pid for pid in pids if pid != os.getpid() and _holds(f"/proc/{pid}", wanted))
+
+
+def _holds(process: str, wanted: os.stat_result) -> bool:
+    try:
+        numbers = os.listdir(f"{process}/fd")
+    except OSError:  # it has ended, or is another user's and so none of ours
+        return False
+    for number in numbers:
+        try:
+            if not os.path.samestat(os.stat(f"{process}/fd/{number}"), wanted):
+                continue
+            with open(f"{process}/fdinfo/{number}", encoding="ascii") as stream:
+                if any(line.startswith("lock:") and " FLOCK " in f"{line} " for line in stream):
+                    return True
+        except OSError:
+            continue
+    return False
+
+
+def process_name(pid: int) -> str:
+    """What a process is called, for people; `unknown` when it cannot be told."""
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as stream:
+            return clean(stream.read(), 40) or "unknown"
+    except OSError:
+        return "unknown"
 
 
 def lock_place(folder: Path, checkout: Path | None, product: Product) -> Path:
@@ -219,11 +268,13 @@ class UpdateLock:
             self._flock(handle)
         except BlockingIOError as error:
             holder = parse_record(os.pread(handle, 4096, 0))
+            really = () if is_live(holder, now) or self._adopted else holders(handle)
             os.close(handle)
             if self._adopted:  # an ancestor holds it for us
                 return
             pid = holder.owner.pid if holder is not None else 0
-            raise LockHeld(pid, max(0.0, now - holder.started) if holder else None) from error
+            elapsed = max(0.0, now - holder.started) if holder else None
+            raise LockHeld(*((really[0], elapsed, pid) if really else (pid, elapsed))) from error
         except OSError as error:
             os.close(handle)
             raise StoreError(f"{self.lock_file} cannot be locked: {error.strerror}.") from error

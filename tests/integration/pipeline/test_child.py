@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import time
+from contextlib import aclosing
 from pathlib import Path
 
 import psutil
@@ -184,17 +185,28 @@ async def test_an_accepted_receipt_keeps_what_only_the_parent_knows_and_no_escap
     assert len(toy.receipts()) == 1
 
 
-@pytest.mark.parametrize("apart", [False, True])
+LEFT_BEHIND = {
+    "in its session": ("", True),
+    "in a session of its own, with the lock": ("    os.setsid()\n", True),
+    "in a session of its own, without the lock": (
+        "    os.setsid()\n    [os.close(n) for n in range(3, 60) if n != fd and os.path.exists(f'/proc/self/fd/{n}')]\n",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("how", LEFT_BEHIND)
 async def test_a_leftover_that_keeps_the_event_pipe_open_does_not_hold_the_update_up(
-    tmp_path: Path, apart: bool
+    tmp_path: Path, how: str
 ) -> None:
-    """The child is done and its result is there; what it left behind is ended (or, in a session of its own, not waited for)."""
+    """The child is done and its result is there; what it left behind is ended when it is of its session or holds the install's lock."""
+    apart, ended = LEFT_BEHIND[how]
     mark = tmp_path / "leftover"
     toy = Toy(
         tmp_path / "home",
         child=GOOD_CHILD
         + "tell(kind='step', name='begun')\nclose()\nimport time\nif os.fork() == 0:\n"
-        + ("    os.setsid()\n" if apart else "")
+        + apart
         + f"    open({str(mark)!r}, 'w').write(str(os.getpid()))\n    time.sleep(40)\n    os._exit(0)\n"
         + f"while not os.path.exists({str(mark)!r}):\n    time.sleep(0.01)\nos._exit(0)\n",
     )
@@ -202,11 +214,39 @@ async def test_a_leftover_that_keeps_the_event_pipe_open_does_not_hold_the_updat
     finished, _ = await toy.run(UpdateOptions(deadline=60.0))
     took = time.monotonic() - began
     leftover = int(mark.read_text())
-    assert gone(leftover) is not apart
-    if apart:
+    assert gone(leftover) is ended
+    if not ended:
         os.kill(leftover, signal.SIGKILL)
     assert took < 20
     assert (finished.outcome, finished.followups) == ("success", ())
+    again, _ = await Toy(toy.home, changed=False).run()
+    assert again.exit_code == 0, "the install is free"
+
+
+@pytest.mark.parametrize("how", ["deadline", "flood", "cancelled"])
+async def test_nothing_that_holds_the_installs_lock_outlives_a_child_that_is_ended(
+    tmp_path: Path, how: str
+) -> None:
+    """A process that left the child's session still belongs to it: it would keep the install locked for ever."""
+    mark = tmp_path / "apart"
+    rest = "for i in range(1_000_000):\n    tell(kind='x')\n" if how == "flood" else "time.sleep(300)\n"
+    toy = Toy(
+        tmp_path / "home",
+        child=GOOD_CHILD
+        + "import time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork():\n        os._exit(0)\n    os.close(fd)\n"
+        + f"    open({str(mark)!r}, 'w').write(str(os.getpid()))\n    time.sleep(300)\n"
+        + f"while not os.path.exists({str(mark)!r}) or not open({str(mark)!r}).read():\n    time.sleep(0.01)\n"
+        + f"tell(kind='step', name='begun')\n{rest}",
+    )
+
+    stream = toy.stream(UpdateOptions(deadline=3.0 if how == "deadline" else 60.0))
+    async with aclosing(stream) as events:
+        async for event in events:
+            if event.kind == "step" and how == "cancelled":
+                break
+    assert gone(int(mark.read_text()))
+    again, _ = await Toy(toy.home, changed=False).run()
+    assert again.exit_code == 0, again
 
 
 async def test_cancelling_ends_the_tree_before_the_lock_is_free(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,9 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+import nedura
 from nedura.errors import StoreError
 from nedura.installs import CodeIdentity
 from nedura.product import NEDURA
+from nedura.update.bounded import run_bounded
 from nedura.update.ledger.lock import (
     LockHeld,
     LockRecord,
@@ -223,6 +226,90 @@ def test_an_inherited_descriptor_keeps_the_install_locked_after_the_parent(tmp_p
     two = lock(tmp_path)
     two.acquire(3.0)
     two.release()
+
+
+def test_what_a_dead_update_left_behind_with_the_lock_is_named(tmp_path: Path) -> None:
+    """The record names a process that is gone; who really keeps the install locked is asked of the kernel."""
+    code = (
+        "import subprocess, sys; from pathlib import Path\n"
+        "from nedura.product import NEDURA\n"
+        "from nedura.update.ledger.lock import UpdateLock\n"
+        "home = Path(sys.argv[1]); one = UpdateLock(home, home / 'installs/x/.nedura-update.lock', NEDURA, {}); one.acquire(1.0)\n"
+        "quiet = {'stdout': subprocess.DEVNULL, 'stderr': subprocess.DEVNULL}\n"
+        "left = subprocess.Popen(['sleep', '60'], pass_fds=one.fds, start_new_session=True, **quiet)\n"
+        "print(left.pid, flush=True)\n"
+        "import os; os._exit(9)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    left = psutil.Process(int(done.stdout))
+    bystander = os.open(
+        tmp_path / "installs/x/.nedura-update.lock", os.O_RDONLY
+    )  # has it open, holds nothing
+    try:
+        with pytest.raises(LockHeld) as caught:
+            lock(tmp_path).acquire(100.0)
+    finally:
+        os.close(bystander)
+        left.kill()
+    assert caught.value.holder == left.pid
+    assert f"process {left.pid} (sleep)" in caught.value.message
+    assert f"kill {left.pid}" in caught.value.advice
+    left.wait(5)
+    one = lock(tmp_path)
+    one.acquire(200.0)
+    one.release()
+
+
+def test_what_a_build_step_or_a_probe_leaves_behind_does_not_hold_the_lock(tmp_path: Path) -> None:
+    """Only the completion inherits it; every other program of a run is started without it, daemons that it makes included."""
+    one = lock(tmp_path)
+    one.acquire(1.0)
+    assert not any(os.get_inheritable(handle) for handle in one.fds)
+    done = run_bounded(
+        ["/bin/sh", "-c", "setsid sleep 60 >/dev/null 2>&1 & echo $!"],
+        env={"PATH": os.environ["PATH"]},
+        timeout=10,
+    )
+    left = psutil.Process(int(done.out))
+    try:
+        one.release()
+        two = lock(tmp_path)
+        two.acquire(2.0)
+        two.release()
+    finally:
+        left.kill()
+
+
+def test_the_bootstrap_keeps_the_lock_from_whatever_it_starts_and_hands_it_on_to_itself(
+    tmp_path: Path,
+) -> None:
+    """Also from a program that is started with every descriptor that can be inherited."""
+    script = (
+        "import importlib.util, json, os, sys\n"
+        "spec = importlib.util.spec_from_file_location('b', sys.argv[1])\n"
+        "b = importlib.util.module_from_spec(spec)\n"
+        "spec.loader.exec_module(b)\n"
+        "fd = int(sys.argv[2])\n"
+        "seen = [os.get_inheritable(fd)]\n"
+        "handles = b.keep_handles()\n"
+        "seen += [os.get_inheritable(fd), fd in handles, os.system(f'test -e /proc/self/fd/{fd}') == 0]\n"
+        "b.hand_on(handles)\n"
+        "seen += [os.get_inheritable(fd)]\n"
+        "print(json.dumps(seen))\n"
+    )
+    bootstrap = Path(nedura.__file__).parent / "update/bootstrap.py"
+    with (tmp_path / "lock").open("w") as held:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", script, bootstrap, str(held.fileno())],
+            pass_fds=[held.fileno()],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [True, False, True, False, True]
 
 
 def test_two_homes_that_share_an_install_exclude_each_other(tmp_path: Path) -> None:

@@ -47,7 +47,8 @@ SAMPLES: list[Event] = [
         for changed in (True, False)
     ],
     *[
-        UpdateFinished(run_id="r", outcome=outcome, exit_code=0, stop_reason=NASTY, changed=changed, now=CODE, went_behind="f" * 32, restored=restored)
+        UpdateFinished(run_id="r", outcome=outcome, exit_code=0, stop_reason=NASTY, changed=changed, now=CODE, went_behind="f" * 32,
+                       restored=restored)
         for outcome in ("success", "partial", "failed", "interrupted")
         for changed in (True, False)
         for restored in ("", NASTY)
