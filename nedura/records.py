@@ -34,6 +34,7 @@ __all__ = [
     "remove",
     "write_bytes",
     "write_json",
+    "write_new",
 ]
 
 MAX_RECORD: Final = 1024 * 1024
@@ -230,6 +231,21 @@ def _write_all(handle: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(handle, view) :]
+
+
+def write_new(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """A file that was not there before, in a folder that nobody else can write: no link is followed, nothing is replaced.
+
+    Not durable by itself: for the parts of a tree that is made durable as a whole, and for scratch.
+
+    Raises:
+        OSError: something has the name already, or the disk refused.
+    """
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, mode)
+    try:
+        _write_all(handle, data)
+    finally:
+        os.close(handle)
 
 
 def write_bytes(path: Path, data: bytes, mode: int = 0o600) -> None:

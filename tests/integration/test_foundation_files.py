@@ -214,3 +214,15 @@ def test_a_full_disk_takes_no_lock_away(tmp_path: Path) -> None:
     lock.release()
     assert other.try_acquire()
     other.release()
+
+
+def test_a_new_file_replaces_nothing_and_follows_no_link(tmp_path: Path) -> None:
+    fresh = tmp_path / "fresh"
+    records.write_new(fresh, b"x" * 3_000_000, 0o444)
+    assert (fresh.stat().st_size, fresh.stat().st_mode & 0o777) == (3_000_000, 0o444)
+    (tmp_path / "dangling").symlink_to(tmp_path / "elsewhere")
+    for taken in (fresh, tmp_path / "dangling"):
+        with pytest.raises(FileExistsError):
+            records.write_new(taken, b"other")
+    assert fresh.read_bytes()[:5] == b"xxxxx"
+    assert not (tmp_path / "elsewhere").exists()

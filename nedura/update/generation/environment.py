@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from nedura.errors import StoreError, UpdateError
 from nedura.programs import child_environment, find_program
-from nedura.records import fsync_folder, make_folder, read_json, write_json
+from nedura.records import fsync_folder, make_folder, read_json, write_json, write_new
 from nedura.text import clean, redact
 from nedura.update.bounded import run_bounded
 from nedura.update.generation.interpreter import Interpreter, inspect
@@ -163,13 +163,7 @@ def _skeleton(folder: Path, python: Interpreter) -> None:
     os.symlink("python", folder / "bin" / "python3")
     os.symlink("lib", folder / "lib64")
     text = f"home = {os.path.dirname(python.path)}\ninclude-system-site-packages = false\nversion = {python.short}\n"
-    _write_new(folder / "pyvenv.cfg", text.encode())
-
-
-def _write_new(path: Path, data: bytes) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
+    write_new(folder / "pyvenv.cfg", text.encode())
 
 
 _FIND_PIP: Final = """

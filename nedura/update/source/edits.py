@@ -17,6 +17,7 @@ from typing import Literal
 import attrs
 
 from nedura.errors import UpdateError
+from nedura.records import write_new
 from nedura.text import clean
 from nedura.update.source.edit_rules import (
     MAX_COUNT,
@@ -87,18 +88,8 @@ def _excludes(source: Source, scratch: Path) -> Path:
         except OSError:
             continue
     target = scratch.with_name(f"{scratch.name}.exclude")
-    _private(target, data)
+    write_new(target, data)
     return target
-
-
-def _private(path: Path, data: bytes) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(handle, view) :]
-    finally:
-        os.close(handle)
 
 
 @contextmanager
@@ -129,7 +120,7 @@ def _copy_index(git: Git, source: Source, index: Path) -> bool:
     """
     try:
         with open(source.git_dir / "index", "rb") as file:
-            _private(index, file.read(512 << 20))
+            write_new(index, file.read(512 << 20))
         listed = git.run("ls-files", "-u", "-z", index=index, ok=range(256))
         if listed.code == 0:
             return bool(listed.out)
