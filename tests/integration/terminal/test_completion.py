@@ -18,12 +18,15 @@ from nedura_cli.completion import nodes, script
 Run = Callable[..., CompletedProcess[str]]
 
 
-def ask(shell: str, program: str, home: Path, tmp_path: Path, *words: str) -> list[str]:
+BARE = {"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}
+
+
+def ask(shell: str, program: str, home: Path, tmp_path: Path, *words: str) -> str:
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     (tmp_path / "script").write_text(script(shell))
     done = subprocess.run(
-        [shell, *(["-f"] if shell == "zsh" else []), "-c", program, *words],
+        [shell, *BARE[shell], "-c", program, *words],
         env={
             "PATH": "/usr/bin:/bin",
             "HOME": str(tmp_path),
@@ -36,35 +39,17 @@ def ask(shell: str, program: str, home: Path, tmp_path: Path, *words: str) -> li
         timeout=20,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+    return done.stdout
 
 
 def bash(home: Path, tmp_path: Path, *words: str) -> list[str]:
     program = 'source "$SCRIPT"; COMP_WORDS=(nedura "$0" "$@"); COMP_CWORD=$#; ((COMP_CWORD++)); _nedura; echo "${COMPREPLY[@]}"'
-    return ask("bash", program, home, tmp_path, *words)
+    return ask("bash", program, home, tmp_path, *words).split()
 
 
 def fish(home: Path, tmp_path: Path, *words: str) -> list[str]:
-    line = " ".join(words)
-    program = f"source $SCRIPT; complete -C 'nedura {line}'"
-    if shutil.which("fish") is None:
-        pytest.skip("fish is not installed")
-    (tmp_path / "script").write_text(script("fish"))
-    done = subprocess.run(
-        ["fish", "--no-config", "-c", program],
-        env={
-            "PATH": "/usr/bin:/bin",
-            "HOME": str(tmp_path),
-            "NEDURA_HOME": str(home),
-            "SCRIPT": str(tmp_path / "script"),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=20,
-    )
-    assert done.returncode == 0, done.stderr
-    return [row.split("\t")[0] for row in done.stdout.splitlines()]
+    told = ask("fish", f"source $SCRIPT; complete -C 'nedura {' '.join(words)}'", home, tmp_path)
+    return [row.split("\t")[0] for row in told.splitlines()]
 
 
 def zsh(home: Path, tmp_path: Path, *words: str) -> list[str]:
@@ -73,7 +58,7 @@ def zsh(home: Path, tmp_path: Path, *words: str) -> list[str]:
         'compdef() { :; }; _files() { :; }; compadd() { while [[ "$1" == -* && "$1" != "--" ]]; do shift; done; '
         '[[ "$1" == "--" ]] && shift; print -l -- $@ }; source "$SCRIPT"; words=(nedura "$@"); CURRENT=${#words}; _nedura'
     )
-    found = ask("zsh", program, home, tmp_path, "zsh", *words)
+    found = ask("zsh", program, home, tmp_path, "zsh", *words).split()
     return [one for one in found if one.startswith(words[-1])]
 
 
