@@ -196,6 +196,30 @@ def _discard(paths: Iterable[Path]) -> None:
             path.unlink(missing_ok=True)
 
 
+def _ready(
+    new: Path, live: Path, names: list[_Names], leaving: list[str], installed: Mapping[str, str] | None
+) -> tuple[dict[str, _Known], set[str]]:
+    """Stage everything and note it in the marker: what stands where, and the names that go. Nothing live is touched."""
+    try:
+        _stage(new, live, names)
+        if installed is not None and (dirty := changed_files(live, installed)):
+            raise UpdateError(
+                f"Files were changed meanwhile, for example {clean(dirty[0], 120)}.",
+                stop_class="local_changes_blocked",
+            )
+        going = {name for name in leaving if not os.path.lexists(_Names(live, name).staged)}
+        known = {name.name: _look(name) for name in names}
+        _mark(live, known, "swapping")
+        return known, going
+    except (OSError, shutil.Error, StoreError, UpdateError) as error:
+        _discard(name.staged for name in names)
+        if isinstance(error, UpdateError):
+            raise
+        raise UpdateError(
+            f"The new tree cannot be staged: {clean(error, 200)}.", stop_class="disk_full"
+        ) from error
+
+
 def swap_tree(
     new: Path,
     live: Path,
@@ -228,23 +252,7 @@ def swap_tree(
     leaving = sorted(set(gone) - set(PRESERVED))
     names += [_Names(live, name) for name in leaving]
     check_room(new, live)
-    try:
-        _stage(new, live, names)
-        if installed is not None and (dirty := changed_files(live, installed)):
-            raise UpdateError(
-                f"Files were changed meanwhile, for example {clean(dirty[0], 120)}.",
-                stop_class="local_changes_blocked",
-            )
-        going = {name for name in leaving if not os.path.lexists(_Names(live, name).staged)}
-        known = {name.name: _look(name) for name in names}
-        _mark(live, known, "swapping")
-    except (OSError, shutil.Error, StoreError, UpdateError) as error:
-        _discard(name.staged for name in names)
-        if isinstance(error, UpdateError):
-            raise
-        raise UpdateError(
-            f"The new tree cannot be staged: {clean(error, 200)}.", stop_class="disk_full"
-        ) from error
+    known, going = _ready(new, live, names, leaving, installed)
     try:
         for name in names:
             _put(name, name.name in going)

@@ -135,19 +135,8 @@ def take_snapshot(
         name = snapshot_name(os.listdir(root), stamp, label)
         stage = make_folder(root / f".{name}.{os.getpid()}.{secrets.token_hex(4)}.partial")
         try:
-            return _take(
-                profile,
-                stage,
-                name,
-                label,
-                keep,
-                sources,
-                cap,
-                stop,
-                taking or Taking(),
-                busy_limit,
-                monotonic,
-            )
+            had = taking or Taking()
+            return _take(profile, stage, name, label, keep, sources, cap, stop, had, busy_limit, monotonic)
         except OSError as error:
             raise StoreError(
                 f"The snapshot of {clean(profile, 80)} cannot be written: {error.strerror}.",
