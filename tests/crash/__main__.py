@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.crash.bugs import BUGS
 from tests.crash.harness import Harness
 from tests.crash.host import full_host_lacks, make_host
-from tests.crash.plan import WHATS, plan_kill
+from tests.crash.plan import WHATS, Round, plan_round
 from tests.kits.site import quick_tree
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,9 +35,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         default="auto",
         help="full: a file system of its own and a real systemd (needs root); plain: this machine as it is",
     )
-    parser.add_argument(
-        "--only", action="append", choices=tuple(WHATS), default=[], help="this kind of strike"
-    )
+    parser.add_argument("--only", action="append", choices=WHATS, default=[], help="this kind of strike")
+    parser.add_argument("--keep", type=Path, help="copy logs and traces of each violation below this folder")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--self-check", action="store_true", help="plant known bugs; each must be reported")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
@@ -82,28 +81,26 @@ def strikes(args: argparse.Namespace) -> int:
         for seed in range(args.seed, args.seed + args.runs):
             if args.minutes and time.monotonic() - begin > args.minutes * 60:
                 break
-            kill = plan_kill(
-                seed,
-                harness.seconds,
-                harness.counts,
-                layout=args.layout,
-                disk=host.has_disk,
-                only=args.only,
-            )
+            plan = plan_round(seed, harness.measured, layout=args.layout, disk=host.has_disk, only=args.only)
             start = time.monotonic()
-            found = harness.run(kill)
+            found = harness.run(plan)
             runs += 1
-            seconds = round(time.monotonic() - start, 1)
             harness.tell(
                 kind="crash_run",
                 seed=seed,
-                kill=kill.name,
-                seconds=seconds,
+                plan=plan.name,
+                strikes=harness.strikes,
+                seconds=round(time.monotonic() - start, 1),
                 phases=harness.phases,
                 violations=found,
             )
             if found:
-                harness.violations.append({"seed": seed, "kill": kill.name, "found": found})
+                harness.violations.append({"seed": seed, "plan": plan.name, "found": found})
+                if args.keep:
+                    harness.keep(args.keep / str(seed))
+                if not harness.mend():
+                    harness.tell(kind="crash_given_up", seed=seed, said=harness.said(0)[-500:])
+                    break
         harness.tell(
             kind="crash_finished",
             runs=runs,
@@ -124,7 +121,7 @@ def self_check(args: argparse.Namespace) -> int:
         with make_host("sealed", disk=args.inside, tree=bug.plant(quick_tree())) as host:
             harness = Harness(host, args.json)
             harness.prepare()
-            found = harness.run(bug.kill)
+            found = harness.run(Round(kills=(bug.kill,), launches=(None,)))
             noticed = any(bug.shows in text for text in found)
             harness.tell(kind="crash_self_check", bug=bug.name, noticed=noticed, violations=found[:3])
             if not noticed:

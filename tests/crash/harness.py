@@ -1,24 +1,28 @@
-"""One world, strike after strike: strike an update, look, launch, look, update again, look."""
+"""One world, strike after strike: strike an update, look, launch, look, and so on, then update, look."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import attrs
 
 from tests.crash.host import PROFILES, Host
-from tests.crash.look import age_launcher, current_of, look, seed_state, updaters_of
-from tests.crash.plan import Kill
-from tests.crash.rules import EXITS, after_kill, after_launch, after_update
-from tests.crash.strike import Blow, count_calls, has_strace, strike
+from tests.crash.look import age_launcher, current_of, ids_of, look, seed_state, updaters_of
+from tests.crash.plan import Kill, Measured, Round
+from tests.crash.rules import after_kill, after_launch, after_update, ended_right
+from tests.crash.strike import Blow, has_strace, heed_ctrl_c, strike
+from tests.crash.trace import Reach, reach_of
 
 __all__ = ["Harness"]
 
+LAUNCH = ("fleet", "status")
 RERUN_EVERY = 4
 """How often a third update proves that a rerun restarts nobody: it costs seconds."""
 
@@ -30,27 +34,32 @@ class Harness:
     Attributes:
         host: where.
         as_json: whether lines are JSON.
-        seconds: how long an unharmed update takes.
-        counts: system calls of an unharmed update: the most that one of its processes makes.
+        measured: an unharmed update.
         kills: strikes that happened so far.
-        reached: the same by kind.
+        pairs: kind -> stage that was hit -> strikes that happened.
+        missed: kind -> stage that was aimed at -> strikes that came too late, or found nobody.
         calls: stage -> call -> numbers of that call that were struck.
-        stages: stage -> strikes in it.
+        strikes: those of the last run, for its line.
         phases: seconds of each phase of the last run.
     """
 
     host: Host
     as_json: bool = True
-    seconds: float = 6.0
-    counts: dict[str, int] = attrs.field(factory=dict)
+    measured: Measured = attrs.field(factory=Measured)
     number: int = 0
     kills: int = 0
     restarts: int = 0
-    reached: dict[str, int] = attrs.field(factory=dict)
+    pairs: dict[str, dict[str, int]] = attrs.field(factory=dict)
+    missed: dict[str, dict[str, int]] = attrs.field(factory=dict)
     calls: dict[str, dict[str, set[int]]] = attrs.field(factory=dict)
-    stages: dict[str, int] = attrs.field(factory=dict)
     violations: list[dict[str, Any]] = attrs.field(factory=list)
+    strikes: list[dict[str, Any]] = attrs.field(factory=list)
     phases: dict[str, float] = attrs.field(factory=dict)
+
+    @property
+    def by_kind(self) -> dict[str, int]:
+        """Kind -> strikes that happened."""
+        return {kind: sum(stages.values()) for kind, stages in self.pairs.items()}
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
@@ -69,6 +78,7 @@ class Harness:
 
     def prepare(self) -> None:
         """Gateways, stores, a local edit."""
+        heed_ctrl_c()
         self.host.start()
         seed_state(self.host.world)
 
@@ -83,61 +93,161 @@ class Harness:
         return sha
 
     def measure(self) -> None:
-        """One unharmed update under a tracer: how long it takes and how many calls of each kind it makes."""
-        self.commit()
-        start = time.monotonic()
-        traced = self.host.outside / "trace" if has_strace() else None
-        blow = strike(self.host, None, traced=traced)
-        assert blow.code == 0, self.said()
-        self.seconds = time.monotonic() - start
-        if traced is not None:
-            self.counts = count_calls(traced)
-        self.tell(kind="crash_measured", seconds=round(self.seconds, 2), calls=self.counts)
+        """Unharmed updates: a first one, one that is timed, and one under a tracer that says which calls come in which stage."""
+        for _ in range(2):
+            self.commit()
+            self.host.calm()
+            blow = strike(self.host, None)
+            assert blow.code == 0, self.said(0)[-2000:]
+        begin = time.monotonic()
+        assert self.host.world.command(*LAUNCH).returncode == 0
+        launch = time.monotonic() - begin
+        reach: Reach = {}
+        if has_strace():
+            self.commit()
+            self.host.calm()
+            trace = self.host.outside / "trace"
+            assert strike(self.host, None, traced=trace).code == 0, self.said(0)[-2000:]
+            reach = reach_of(trace.read_text(errors="replace"))
+        self.measured = Measured(seconds=blow.seconds, lengths=blow.lengths, reach=reach, launch=launch)
+        self.tell(
+            kind="crash_measured",
+            seconds=round(blow.seconds, 2),
+            launch=round(launch, 2),
+            stages={stage: round(length, 2) for stage, length in blow.lengths.items()},
+            calls={stage: len(self.measured.calls(stage)) for stage in reach},
+        )
 
-    def said(self) -> str:
-        """The end of what the updates printed."""
-        return (self.host.outside / "update.out").read_text(errors="replace")[-2000:]
+    def said(self, offset: int) -> str:
+        """What the updates printed from some place on."""
+        with (self.host.outside / "update.out").open("rb") as file:
+            file.seek(offset)
+            return file.read().decode(errors="replace")
 
-    def run(self, kill: Kill) -> list[str]:
-        """One strike, one launch, one more update; what did not hold."""
-        world = self.host.world
+    def run(self, plan: Round) -> list[str]:
+        """Its strikes, each with its launch, and one more update; what did not hold."""
         self.phases.clear()
-        self.host.calm()
+        self.strikes.clear()
         with self.timed("commit"):
-            old, commit = current_of(world), self.commit()
-        known = {receipt["update_id"] for receipt in world.receipts()}
+            old, commit = current_of(self.host.world), self.commit()
+        found: list[str] = []
+        for kill, launch in zip(plan.kills, plan.launches, strict=True):
+            found += [f"after {kill.name}: {text}" for text in self._strike(kill, old, commit)]
+            if found:  # the next strike would only blur it
+                return found
+            found += [
+                f"after the launch after {kill.name}: {text}" for text in self._launch(launch, old, commit)
+            ]
+        return found + self._again(old, commit)
+
+    def mend(self) -> bool:
+        """After a violation: whether plain updates bring the world back to where the next run may begin."""
+        for _ in range(3):
+            self.host.calm()
+            try:
+                if strike(self.host, None).code == 0:
+                    self.host.start_missing()
+                    return True
+            except AssertionError:
+                continue
+        return False
+
+    def keep(self, folder: Path) -> None:
+        """Copy what tells how a violation came about: logs, receipts, what was printed, the trace."""
+        folder.mkdir(parents=True, exist_ok=True)
+        world = self.host.world
+        found = [
+            *self.host.outside.glob("update.out"),
+            *self.host.outside.glob("trace"),
+            *world.folder.glob("*.log"),
+        ]
+        for path in found:
+            shutil.copy2(path, folder / path.name)
+        for name in ("logs", "profiles/alpha/logs", "profiles/beta/logs"):
+            shutil.copytree(world.home / name, folder / name.replace("/", "-"), dirs_exist_ok=True)
+
+    def _strike(self, kill: Kill, old: str, commit: str) -> list[str]:
+        """One update that is struck, and how things are then, with no repair."""
+        world = self.host.world
+        self.host.calm()
+        before = look(world, old=old, commit=commit, mended=False)
+        known, place = ids_of(before), self._end_of_output()
         with self.timed("strike"):
             blow = strike(self.host, kill)
-        self._count(kill, blow)
+        self._count(kill, blow, kill.kind)
         power = kill.what == "power" and blow.reached
         with self.timed("look"):
             facts = look(world, old=old, commit=commit, mended=False)
-        runs = [r for r in facts.receipts if r is not None and r["update_id"] not in known]
-        run = runs[-1]["update_id"] if runs else None
-        found = [f"after the strike: {text}" for text in after_kill(facts, run=run, cut=power)]
-        if blow.code not in (EXITS[kill.what] if blow.reached else {0}):
-            found.append(f"after the strike: exit code {blow.code}: {self.said()[-300:]}")
+        runs = [r for r in facts.receipts if r is not None and r.get("update_id") not in known]
+        run = str(runs[-1]["update_id"]) if runs else None
+        found = after_kill(facts, before=before, run=run, cut=power)
+        said = self.said(place)
+        found += ended_right(
+            kill.kind if blow.reached else "",
+            blow.code,
+            moved=facts.current != before.current,
+            there=before.current == facts.new != "",
+            receipt=runs[-1] if runs else None,
+            at=blow.at,
+            said=said,
+        )
+        if kill.what in ("sigint", "full", "readonly", "eio") and facts.processes:
+            found.append(f"left running: {facts.processes[0]}")
         if power:
             try:
                 with self.timed("boot"):
                     self.host.boot()
             except AssertionError as error:  # nothing that runs can be asked any further
-                return [*found, f"after the strike: the gateways do not start again: {str(error)[:300]}"]
-        with self.timed("launch"):
-            launch = world.command("fleet", "status")
-        if launch.returncode != 0:
-            found.append(f"the next launch exits {launch.returncode}: {launch.stderr[-300:]}")
-        found += [f"after the launch: {text}" for text in after_launch(look(world, old=old, commit=commit))]
-        return found + self._again(old, commit)
+                found.append(f"the gateways do not start again: {str(error)[:300]}")
+        return found
 
-    def _count(self, kill: Kill, blow: Blow) -> None:
+    def _end_of_output(self) -> int:
+        out = self.host.outside / "update.out"
+        return out.stat().st_size if out.exists() else 0
+
+    def _launch(self, kill: Kill | None, old: str, commit: str) -> list[str]:
+        """One plain launch, struck or not. What it finishes may take seconds, and then that is what is struck."""
+        world, whole = self.host.world, True
+        self.host.calm()
+        with self.timed("launch"):
+            if kill is None:
+                done = world.command(*LAUNCH)
+                code: int | None = done.returncode
+                said = done.stderr
+            else:
+                length = self.measured.launch
+                if (world.site.paths.folder / "source-completion-pending").exists():
+                    length += 0.8 * self.measured.seconds
+                place = self._end_of_output()
+                blow = strike(self.host, attrs.evolve(kill, after=kill.after * length), LAUNCH)
+                self._count(kill, blow, "launch kill")
+                code, whole, said = blow.code, not blow.reached, self.said(place)
+        found = after_launch(look(world, old=old, commit=commit, mended=whole))
+        if whole and code != 0:
+            found.append(f"it exits {code}: {said[-300:]}")
+        return found
+
+    def _count(self, kill: Kill, blow: Blow, kind: str) -> None:
+        launch = kind == "launch kill"
+        stage = "launch" if launch else blow.stage if blow.reached else kill.stage
+        self.strikes.append(
+            {
+                "kind": kind,
+                "stage": stage,
+                "reached": blow.reached,
+                "code": blow.code,
+                "seconds": round(blow.seconds, 1),
+            }
+            | ({"call": kill.call, "number": kill.number, "since": kill.since} if blow.by_call else {})
+        )
+        counted = self.pairs if blow.reached else self.missed
+        stages = counted.setdefault(kind, {})
+        stages[stage] = stages.get(stage, 0) + 1
         if not blow.reached:
             return
         self.kills += 1
-        self.reached[kill.what] = self.reached.get(kill.what, 0) + 1
-        self.stages[blow.stage] = self.stages.get(blow.stage, 0) + 1
-        if kill.how == "call":
-            self.calls.setdefault(blow.stage, {}).setdefault(kill.call, set()).add(kill.number)
+        if blow.by_call:
+            self.calls.setdefault(stage, {}).setdefault(kill.call, set()).add(kill.number)
 
     def _again(self, old: str, commit: str) -> list[str]:
         """The next update, and now and then a third one that must restart nobody."""
@@ -146,6 +256,7 @@ class Harness:
         with self.timed("retry"):
             while updaters_of(world) and time.monotonic() < until:  # a retry that went on in the background
                 time.sleep(0.1)
+        self.host.calm()
         before = world.pids(PROFILES)
         with self.timed("update"):
             blow = strike(self.host, None)
@@ -165,11 +276,13 @@ class Harness:
     def finished(self, **more: Any) -> dict[str, Any]:
         """The last line's facts."""
         return {
-            "reached": sum(self.reached.values()),
-            "by_kind": self.reached,
+            "reached": self.kills,
+            "missed": sum(sum(stages.values()) for stages in self.missed.values()),
+            "by_kind": self.by_kind,
             "violations": len(self.violations),
             "restarts": self.restarts,
-            "stages": self.stages,
+            "pairs": self.pairs,
+            "missed_pairs": self.missed,
             "calls": {
                 stage: {call: len(numbers) for call, numbers in calls.items()}
                 for stage, calls in self.calls.items()

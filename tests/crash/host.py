@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
@@ -77,8 +77,16 @@ class Host:
 
     def start(self) -> None:
         """Start every gateway, one as a service where there is a manager, and wait until they serve."""
+        self._start(PROFILES)
+
+    def start_missing(self) -> None:
+        """Start those that do not run."""
+        running = {name for name in PROFILES if psutil.pid_exists(self.world.pids([name])[name] or -1)}
+        self._start([name for name in PROFILES if name not in running])
+
+    def _start(self, profiles: Sequence[str]) -> None:
         if not self.has_disk:
-            self.world.start(*PROFILES)
+            self.world.start(*profiles)
             return
         made = self.world.home_of(SERVICE)
         if not made.is_dir():
@@ -86,7 +94,7 @@ class Host:
             assert done.returncode == 0, done.stderr
             self._install_service()
         _run("systemctl", "--user", "start", "--no-block", self.unit)
-        self.world.start(*(name for name in PROFILES if name != SERVICE))
+        self.world.start(*(name for name in profiles if name != SERVICE))
         asyncio.run(self._all_serve())
 
     async def _all_serve(self) -> None:

@@ -23,7 +23,7 @@ from tests.crash.rules import Facts
 from tests.kits.checkout import CheckoutWorld
 from tests.kits.site import World
 
-__all__ = ["EDIT", "age_launcher", "current_of", "look", "seed_state", "updaters_of"]
+__all__ = ["EDIT", "age_launcher", "current_of", "ids_of", "look", "seed_state", "updaters_of"]
 
 EDIT = ("nedura/locally_added.py", "ADDED = 'by the owner'\n")
 
@@ -137,6 +137,11 @@ def updaters_of(world: World) -> list[str]:
 def current_of(world: World) -> str:
     """What runs: the generation that `current` names, or the commit that a checkout is at."""
     return world.head if isinstance(world, CheckoutWorld) else _current(world)
+
+
+def ids_of(facts: Facts) -> set[str]:
+    """The runs that have a receipt."""
+    return {str(receipt.get("update_id")) for receipt in facts.receipts if receipt is not None}
 
 
 def _look_checkout(world: CheckoutWorld, old: str, commit: str, mended: bool) -> Facts:

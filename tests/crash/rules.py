@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import attrs
 
-__all__ = ["EXITS", "Facts", "after_kill", "after_launch", "after_update"]
+__all__ = ["EXITS", "Facts", "after_kill", "after_launch", "after_update", "ended_right"]
 
 EXITS: Mapping[str, frozenset[int | None]] = {
-    "kill": frozenset({None, 0, 1, 130}),
-    "power": frozenset({None, 0}),
+    "": frozenset({0}),
+    "kill tree": frozenset({None}),
+    "kill parent": frozenset({None}),
+    "kill child": frozenset({0}),
+    "power": frozenset({None}),
     "sigint": frozenset({0, 130}),
     "full": frozenset({0, 1, 2}),
     "readonly": frozenset({0, 1, 2}),
     "eio": frozenset({0, 1, 2}),
 }
-"""Exit codes that a run may have, by what struck it; None: it was killed."""
+"""Exit codes that a run may have, by what struck it (empty: nothing did); None: it was killed."""
+_JUST_ENDED = 0.3
+"""Seconds in which a run that was closed already may end without hearing Ctrl-C."""
 
 
 @attrs.frozen(kw_only=True)
@@ -87,16 +93,17 @@ def _claims(facts: Facts, run: str | None) -> list[str]:
     return found
 
 
-def after_kill(facts: Facts, *, run: str | None, cut: bool = False) -> list[str]:
+def after_kill(facts: Facts, *, before: Facts, run: str | None, cut: bool = False) -> list[str]:
     """Right after the strike, with no repair.
 
     Args:
         facts: the look.
+        before: the look before the struck run.
         run: id of the struck run, None when it never wrote a receipt.
         cut: the power was cut: nobody runs, so nobody runs old code.
     """
     found = [*_always(facts), *_claims(facts, run)]
-    moved = facts.current == facts.new != facts.old
+    moved = facts.current == facts.new != before.current
     closed = any(
         receipt is not None
         and receipt.get("update_id") == run
@@ -105,11 +112,60 @@ def after_kill(facts: Facts, *, run: str | None, cut: bool = False) -> list[str]
     )
     members = {} if cut else facts.members
     stale = [name for name, (_, generation) in members.items() if generation != facts.current]
-    if moved and not closed and not facts.tail:
-        found.append("the code moved, the run is not closed, and the tail is not owed")
-    if moved and stale and not facts.debt:
-        found.append(f"the code moved, {', '.join(stale)} run the old one, and no restart is owed")
+    if (moved or before.tail) and not closed and not facts.tail:
+        how = "the code moved" if moved else "it was not finished before"
+        found.append(f"{how}, the run is not closed, and the tail is not owed")
+    if stale and not facts.debt:
+        found.append(
+            f"{facts.current} is current, {', '.join(stale)} run another one, and no restart is owed"
+        )
     return found
+
+
+def ended_right(
+    kind: str,
+    code: int | None,
+    *,
+    moved: bool,
+    there: bool,
+    receipt: Mapping[str, Any] | None,
+    at: float,
+    said: str,
+) -> list[str]:
+    """Whether the struck run's exit code tells the truth.
+
+    Args:
+        kind: what struck it, empty for nothing.
+        code: exit code, None when it was killed.
+        moved: whether what runs became another one.
+        there: whether it was the target already.
+        receipt: of that run.
+        at: unix seconds of the strike.
+        said: what it printed.
+    """
+    found = []
+    code = (
+        130 if kind == "sigint" and code == -2 else code
+    )  # what a shell says of a process that SIGINT ended
+    if code not in EXITS[kind]:
+        found.append(f"exit code {code}: {said[-300:]}")
+    elif kind in ("full", "readonly", "eio") and moved and code != 0:
+        found.append(f"the code moved, but the exit code is {code}: {said[-300:]}")
+    elif kind in ("full", "readonly", "eio") and not moved and not there and code == 0:
+        found.append(f"exit code 0, but the code did not move: {said[-300:]}")
+    elif kind == "sigint" and code == 0 and _end_of(receipt) > at + _JUST_ENDED:
+        found.append(f"Ctrl-C came {_end_of(receipt) - at:.1f} s before the end and was not heeded")
+    elif kind == "sigint" and code == 130 and receipt is not None and receipt.get("outcome") != "interrupted":
+        found.append(f"exit code 130, but its receipt says {receipt.get('outcome')}")
+    if "Traceback (most recent call last)" in said:
+        found.append(f"a traceback: {said[said.index('Traceback') :][-400:]}")
+    return found
+
+
+def _end_of(receipt: Mapping[str, Any] | None) -> float:
+    """When a run was closed, in unix seconds; 0 when it says nothing."""
+    text = str((receipt or {}).get("finished_at") or "")
+    return datetime.fromisoformat(text).timestamp() if text else 0.0
 
 
 def after_launch(facts: Facts) -> list[str]:

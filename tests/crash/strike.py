@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -16,17 +15,16 @@ import attrs
 import psutil
 
 from tests.crash.host import Host
-from tests.crash.plan import CALLS, Kill
+from tests.crash.plan import Kill
+from tests.crash.trace import CALLS, START, family
 
-__all__ = ["Blow", "count_calls", "has_strace", "strike"]
+__all__ = ["UPDATE", "Blow", "has_strace", "heed_ctrl_c", "strike"]
 
-_FAMILIES: Final = {
-    "rename": "rename,renameat,renameat2",
-    "symlink": "symlink,symlinkat",
-    "unlink": "unlink,unlinkat",
-}
+UPDATE: Final = ("update", "--json")
 _STAGE: Final = re.compile(rb'"kind":"stage_started".*?"stage":"(\w+)"')
-_TICK: Final = 0.01
+_TICK: Final = 0.004
+_BEFORE: Final = frozenset({START, "plan", "snapshot", "prepare", "validate", "commit"})
+"""Stages in which an update has started nothing that lives on."""
 
 
 @attrs.frozen(kw_only=True)
@@ -37,11 +35,25 @@ class Blow:
         code: exit code, None when it was killed.
         reached: whether the strike happened.
         stage: the last stage that was announced before it.
+        at: unix seconds of the strike.
+        by_call: whether it was the planned system call.
+        seconds: how long the run took.
+        lengths: seconds of each stage.
     """
 
     code: int | None
     reached: bool
     stage: str
+    at: float = 0.0
+    by_call: bool = False
+    seconds: float = 0.0
+    lengths: dict[str, float] = attrs.field(factory=dict)
+
+
+def heed_ctrl_c() -> None:
+    """A job that a shell put into the background ignores SIGINT, and so would all that it starts: an update struck by it would go on."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def has_strace() -> bool:
@@ -55,22 +67,6 @@ def has_strace() -> bool:
         ).returncode
         == 0
     )
-
-
-def family(call: str) -> str:
-    """Every name of a system call."""
-    return _FAMILIES.get(call, call)
-
-
-def count_calls(log: Path) -> dict[str, int]:
-    """The largest number of calls of each kind that one process made: strace counts each process by itself."""
-    names = {name: call for call in CALLS for name in family(call).split(",")}
-    found: dict[str, Counter[str]] = {}
-    for line in log.read_text(errors="replace").splitlines():
-        match = re.match(r"^(\d+)\s+(\w+)\(", line)
-        if match and match[2] in names:
-            found.setdefault(names[match[2]], Counter())[match[1]] += 1
-    return {call: max(pids.values()) for call, pids in found.items()}
 
 
 def _updates(process: psutil.Process) -> bool:
@@ -142,8 +138,8 @@ def _tracer_of(pid: int) -> int:
 class _Run:
     """One update under observation.
 
-    The tracer is a grandchild (`strace -D`), so that the process we started is the update itself; at the end it is told to let go, and
-    the gateways that the update restarted go on untraced.
+    The tracer of a run that is traced from its beginning is a grandchild (`strace -D`), so that the process we started is the update
+    itself; at the end it is told to let go, and the gateways that the update restarted go on untraced.
     """
 
     host: Host
@@ -154,143 +150,213 @@ class _Run:
     out: Path
     offset: int
     tracer: int = 0
-    stage: str = "start"
-    stage_at: float = 0.0
+    filtered: bool = False
+    attached: subprocess.Popen[bytes] | None = None
+    start: float = attrs.field(factory=time.monotonic)
+    seen: dict[str, float] = attrs.field(factory=dict)
+    read: int = 0
+    struck: bool = False
+    failed: bool = False
+
+    @property
+    def stage(self) -> str:
+        """The last one that was announced."""
+        return next(reversed(self.seen))
 
     def watch(self) -> Blow:
-        start = self.stage_at = time.monotonic()
+        """Until it is struck or has ended."""
+        self.seen[START] = self.start
         while True:
             code = self.process.poll()
             self._read()
-            if self.trace is not None and not self.tracer and code is None:
-                self.tracer = _tracer_of(self.process.pid)
-            if self._due(start):
-                return self._strike()
+            if self.trace is not None and code is None:
+                self._find_tracer()
+            if self._due():
+                return self._timed(self._strike())
             if code is not None:
-                return self._ended(code)
-            if time.monotonic() - start > self.limit:
+                return self._timed(self._ended(code))
+            if time.monotonic() - self.start > self.limit:
                 raise AssertionError(f"the update did not end within {self.limit:.0f} s, stage {self.stage}")
             time.sleep(_TICK)
 
+    def _timed(self, blow: Blow) -> Blow:
+        end = time.monotonic()
+        begins = [*self.seen.values(), end]
+        lengths = {name: begins[at + 1] - begins[at] for at, name in enumerate(self.seen)}
+        return attrs.evolve(blow, seconds=end - self.start, lengths=lengths)
+
     def _read(self) -> None:
-        """Note the last stage that was announced; the file is not read past a half line."""
+        """Note the stages that were announced; the file is not read past a half line."""
         with self.out.open("rb") as file:
             file.seek(self.offset)
             data = file.read()
         end = data.rfind(b"\n") + 1
-        names = _STAGE.findall(data[:end])
         self.offset += end
-        if names:
-            self.stage, self.stage_at = names[-1].decode(), time.monotonic()
+        for name in _STAGE.findall(data[:end]):
+            self.seen.setdefault(name.decode(), time.monotonic())
 
-    def _due(self, start: float) -> bool:
+    def _find_tracer(self) -> None:
+        """The one that was started along, or a new one as soon as the calls count."""
+        kill = self.kill
+        if self.tracer:
+            return
+        if kill is None or kill.since == START:
+            self.tracer = _tracer_of(self.process.pid)
+        elif kill.since in self.seen:
+            assert self.trace is not None
+            pids = [
+                word for pid in sessions_of(psutil.Process(self.process.pid)) for word in ("-p", str(pid))
+            ]
+            self.attached = subprocess.Popen(
+                [*_strace(self.trace, kill), *pids], stderr=subprocess.DEVNULL, start_new_session=True
+            )
+            self.tracer = self.attached.pid
+
+    def _due(self) -> bool:
         kill, now = self.kill, time.monotonic()
         if kill is None:
             return False
         if kill.how == "call":
-            return kill.what != "eio" and self._someone_was_struck()
-        if kill.how == "stage":
-            return self.stage == kill.stage and now - self.stage_at >= kill.after
-        return now - start >= kill.after
+            if (
+                self.filtered and self.stage not in _BEFORE
+            ):  # the call never came, and what is started now would live on
+                return True
+            return self._someone_was_struck()
+        if kill.how == "stage":  # a stage may be over before we look: then it strikes the next one
+            return kill.stage in self.seen and now - self.seen[kill.stage] >= kill.after
+        return now - self.start >= kill.after
 
     def _someone_was_struck(self) -> bool:
         """The struck process is gone; the rest of the tree goes too."""
-        if self.process.poll() in (137, -9):
-            return True
-        try:
-            return b"+++ killed by SIGKILL +++" in self._trace_text()
-        except OSError:
-            return False
+        return self._traced(b"+++ killed by SIGKILL +++") or self.process.poll() in (137, -9)
 
-    def _trace_text(self) -> bytes:
+    def _traced(self, words: bytes) -> bool:
+        """Whether the trace says so somewhere; what was read is not read again, but for what may be half of the words."""
         assert self.trace is not None
         with self.trace.open("rb") as file:
-            file.seek(max(0, self.trace.stat().st_size - 8192))
-            return file.read()
+            file.seek(max(0, self.read - len(words)))
+            data = file.read()
+            self.read = file.tell()
+        self.struck = self.struck or words in data
+        return self.struck
 
     def _ended(self, code: int) -> Blow:
         kill = self.kill
-        if kill is not None and kill.what == "eio" and self.trace is not None:
-            return Blow(code=code, reached=b"(INJECTED)" in self.trace.read_bytes(), stage=self.stage)
-        killed = code < 0 or code == 137
+        if kill is not None and kill.what == "eio":
+            hit = self.failed or self._traced(b"(INJECTED)")
+            return Blow(code=code, reached=hit, stage=kill.stage, by_call=hit)
+        killed = code in (-9, 137)
         return Blow(code=None if killed else code, reached=killed, stage=self.stage)
 
     def _strike(self) -> Blow:
-        kill = self.kill
+        self._read()  # what it announced until this moment
+        kill, stage, at = self.kill, self.stage, time.time()
         assert kill is not None
         if kill.what == "power":
             self.host.cut_power()
-            return Blow(code=None, reached=True, stage=self.stage)
+            return Blow(code=None, reached=True, stage=stage, at=at, by_call=self.struck)
+        if kill.how == "call":
+            kill_tree(lambda: traced_by(self.tracer) | self._tree())
+            return Blow(code=None, reached=True, stage=stage, at=at, by_call=self.struck)
+        if self.process.poll() is not None:  # it has just ended
+            return Blow(code=self.process.returncode, reached=False, stage=stage)
         if kill.what in ("full", "readonly"):
             with self.host.full() if kill.what == "full" else self.host.readonly():
-                return Blow(code=self._wait(), reached=True, stage=self.stage)
-        if kill.how == "call":
-            kill_tree(lambda: traced_by(self.tracer))
-            return Blow(code=None, reached=True, stage=self.stage)
+                return Blow(code=self._wait(), reached=True, stage=stage, at=at)
         root = psutil.Process(self.process.pid)
         if kill.what == "sigint":
             _send(root, signal.SIGINT)
-            return Blow(code=self._wait(), reached=True, stage=self.stage)
-        return self._kill(kill, root)
+            return Blow(code=self._wait(), reached=True, stage=stage, at=at)
+        return self._kill(kill, root, at)
+
+    def _tree(self) -> dict[int, psutil.Process]:
+        try:
+            return sessions_of(psutil.Process(self.process.pid))
+        except psutil.NoSuchProcess:
+            return {}
 
     def _wait(self) -> int:
         code = self.process.wait(self.limit)
         self.process.returncode = code
         return code
 
-    def _kill(self, kill: Kill, root: psutil.Process) -> Blow:
+    def _kill(self, kill: Kill, root: psutil.Process, at: float) -> Blow:
         stage = self.stage
         target = child_of(root) if kill.whom == "child" else root
         if target is None:  # it does not run at this moment
             return Blow(code=self._wait(), reached=False, stage=stage)
         if kill.whom == "tree":
             kill_tree(lambda: sessions_of(root))
-            return Blow(code=None, reached=True, stage=stage)
+            return Blow(code=None, reached=True, stage=stage, at=at)
         orphans = sessions_of(root)
         _send(target, signal.SIGKILL)
         if kill.whom == "child":
-            return Blow(code=self._wait(), reached=True, stage=stage)
+            return Blow(code=self._wait(), reached=True, stage=stage, at=at)
         psutil.wait_procs([one for pid, one in orphans.items() if pid != root.pid], timeout=self.limit)
-        return Blow(code=None, reached=True, stage=stage)
+        return Blow(code=None, reached=True, stage=stage, at=at)
 
     def end(self) -> None:
         """Nothing of it goes on; whoever it restarted goes on by itself."""
-        try:
-            root = psutil.Process(self.process.pid)
-            kill_tree(lambda: sessions_of(root))
-        except psutil.NoSuchProcess:
-            pass
+        kill_tree(self._tree)
         self.process.wait()
-        if self.tracer:
-            try:
-                tracer = psutil.Process(self.tracer)
-                tracer.terminate()
-                tracer.wait(5)
-            except psutil.NoSuchProcess:
-                pass
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """End the tracer."""
+        if self.attached is not None:
+            _let_go(psutil.Process(self.attached.pid))
+            self.attached.wait()
+            self.attached = None
+        elif self.tracer and psutil.pid_exists(self.tracer):
+            _let_go(psutil.Process(self.tracer))
 
 
-def _command(host: Host, kill: Kill | None, trace: Path | None, arguments: tuple[str, ...]) -> list[str]:
-    command = [str(host.world.site.launcher), "update", "--json", *arguments]
-    if trace is None:
-        return command
-    names = ",".join(family(call) for call in CALLS)
-    strace = ["strace", "-D", "-I2", "-f", "-qq", "-o", str(trace), "-e", f"trace={names}"]
-    if kill is not None and kill.how == "call":
+def _let_go(tracer: psutil.Process) -> None:
+    """End a tracer; what it traced goes on. On a busy machine it may be too slow to let go by itself: the kernel does it then."""
+    for send in (tracer.terminate, tracer.kill):
+        try:
+            send()
+            tracer.wait(5)
+        except psutil.NoSuchProcess:
+            return
+        except psutil.TimeoutExpired:
+            continue
+        return
+
+
+def _strace(trace: Path, kill: Kill | None, *options: str) -> list[str]:
+    """The tracer's own words: only what is struck is traced, or all that can be struck."""
+    by_call = kill is not None and kill.how == "call"
+    names = family(kill.call) if kill is not None and by_call else ",".join(family(call) for call in CALLS)
+    command = ["strace", "-f", "-qq", "-s", "80", *options, "-o", str(trace), "-e", f"trace={names}"]
+    if kill is not None and by_call:
         effect = "error=EIO" if kill.what == "eio" else "signal=SIGKILL"
-        strace += ["-e", f"inject={family(kill.call)}:{effect}:when={kill.number}"]
-    return [*strace, *command]
+        command += ["-e", f"inject={names}:{effect}:when={kill.number}"]
+    return command
+
+
+def _is_filtered(kill: Kill | None, words: tuple[str, ...]) -> bool:
+    """Whether the kernel may pick the calls for the tracer, which is twice as fast: once the tracer is gone these calls fail, so only
+    where the strike ends everybody."""
+    if kill is None or kill.how != "call" or kill.since != START or words != UPDATE:
+        return False
+    return kill.what in ("kill", "power") and kill.stage in _BEFORE
 
 
 def strike(
-    host: Host, kill: Kill | None, *arguments: str, traced: Path | None = None, limit: float = 120.0
+    host: Host,
+    kill: Kill | None,
+    words: tuple[str, ...] = UPDATE,
+    *,
+    traced: Path | None = None,
+    limit: float = 120.0,
 ) -> Blow:
-    """Run `nedura update` and strike it as planned.
+    """Run `nedura update`, or another command, and strike it as planned.
 
     Args:
         host: where.
         kill: None lets it run.
-        arguments: further words of the command line.
+        words: the command line.
         traced: where a trace goes.
         limit: seconds after which it hangs.
 
@@ -299,12 +365,16 @@ def strike(
     """
     if traced is None and kill is not None and kill.how == "call":
         traced = host.outside / "trace"
+    command, filtered = [str(host.world.site.launcher), *words], _is_filtered(kill, words)
     if traced is not None:
         traced.write_bytes(b"")
+        if kill is None or kill.since == START:
+            filters = ["--seccomp-bpf"] if filtered else []
+            command = [*_strace(traced, kill, "-D", "-I2", *filters), *command]
     out = host.outside / "update.out"
     with out.open("ab") as log:
         process = subprocess.Popen(
-            _command(host, kill, traced, arguments),
+            command,
             env=host.world.environ,
             cwd="/",
             stdin=subprocess.DEVNULL,
@@ -313,7 +383,7 @@ def strike(
             start_new_session=True,
         )
         offset = log.tell()
-    run = _Run(host, kill, traced, limit, process, out, offset)
+    run = _Run(host, kill, traced, limit, process, out, offset, filtered=filtered)
     try:
         return run.watch()
     finally:
