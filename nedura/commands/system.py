@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from nedura.commands.folders import existing_folder, named_path
+
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
     """Add them to the top-level parser."""
@@ -14,8 +16,12 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
 
 def _install(commands: argparse._SubParsersAction[Any]) -> None:
     parser = commands.add_parser("install", help="install a git checkout: sealed generations and a launcher")
-    parser.add_argument("--source", metavar="DIR", required=True, help="the git checkout to install from")
-    parser.add_argument("--home", metavar="DIR", help="root home to install into (default: the one in use)")
+    parser.add_argument(
+        "--source", type=named_path, metavar="DIR", required=True, help="the git checkout to install from"
+    )
+    parser.add_argument(
+        "--home", type=named_path, metavar="DIR", help="root home to install into (default: the one in use)"
+    )
     parser.add_argument(
         "--remote", metavar="URL", default="", help="fetch updates from here, not from the checkout's remote"
     )
@@ -24,7 +30,10 @@ def _install(commands: argparse._SubParsersAction[Any]) -> None:
     )
     parser.add_argument("--python", metavar="PATH", default="", help="interpreter to prefer")
     parser.add_argument(
-        "--wheels", metavar="DIR", help="folder of wheels to install packages from, without any index"
+        "--wheels",
+        type=existing_folder,
+        metavar="DIR",
+        help="folder of wheels to install packages from, without any index",
     )
     parser.add_argument(
         "--environment",
@@ -42,7 +51,9 @@ def _pm(commands: argparse._SubParsersAction[Any]) -> None:
     status.add_argument("--verify", action="store_true", help="also compare every byte with the manifests")
     sync = verbs.add_parser("sync", help="build what is current again when it is not whole any more")
     sync.add_argument("--update-id", metavar="ID", default="", help="file the receipt under this update")
-    sync.add_argument("--wheels", metavar="DIR", help="folder of wheels to install packages from")
+    sync.add_argument(
+        "--wheels", type=existing_folder, metavar="DIR", help="folder of wheels to install packages from"
+    )
     gc = verbs.add_parser("gc", help="remove generations and environments that nobody uses")
     convert = verbs.add_parser("convert", help="make a checkout install a sealed one")
     convert.add_argument("--environment", choices=("managed", "none"), help="who provides the packages")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
+
+from nedura.commands.folders import existing_folder
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
@@ -101,7 +102,10 @@ def _source(parser: argparse.ArgumentParser) -> None:
         "--allow-downgrade", action="store_true", help="accept a version older than what runs"
     )
     parser.add_argument(
-        "--wheels", type=Path, metavar="DIR", help="install packages from this folder, not an index"
+        "--wheels",
+        type=existing_folder,
+        metavar="DIR",
+        help="install packages from this folder, not an index",
     )
     parser.add_argument("--keep-stash", action="store_true", help="checkout layout: leave local edits parked")
     parser.add_argument(

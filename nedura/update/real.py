@@ -33,11 +33,13 @@ from nedura.update.generation.generations import is_generation, read_manifest
 from nedura.update.generation.kept import prepare_current
 from nedura.update.generation.prepare import prepare as prepare_new
 from nedura.update.ledger.leftovers import sweep
+from nedura.update.options_check import check_configured
 from nedura.update.parts import Refusal
 from nedura.update.planning import admission
 from nedura.update.planning.plan import plan_update
 from nedura.update.prompt import ask_by_file, said_yes
 from nedura.update.run import Candidate, Run
+from nedura.update.source.channels import channel_key
 from nedura.update.state.levels import judge_state, state_range
 from nedura.update.state.snapshot_mode import KEY, snapshot_mode
 from nedura.wire import Event, to_wire
@@ -177,6 +179,17 @@ async def plan(run: Run) -> AsyncGenerator[Event, None]:
         key: value for key, value in to_wire(run.plan).items() if key not in ("kind", "copy", "copy_terminal")
     }
     yield PlanReady(plan=record, summary=run.plan.summary)
+    await asyncio.to_thread(_foresee, run)
+
+
+def _foresee(run: Run) -> None:
+    """What is sure to fail later fails here, before a snapshot is taken."""
+    if run.options.rollback is not None:
+        from nedura.update.generation.rollback import judge_way_back
+
+        judge_way_back(run)
+    elif run.install is not None:
+        check_configured(run, read_config(run.root_home).text(channel_key(run.install.install_id)))
 
 
 async def snapshot(run: Run) -> AsyncGenerator[Event, None]:

@@ -31,6 +31,7 @@ from nedura.update.generation.interpreter import Interpreter, choose
 from nedura.update.generation.launcher import launcher_install, write_launcher
 from nedura.update.generation.places import check_home_place
 from nedura.update.generation.record import InstallRecord, read_record, write_record
+from nedura.update.options_check import check_wheels
 from nedura.update.source.edit_merge import merge_edits
 from nedura.update.source.edits import read_edits
 from nedura.update.source.git import Git, commit_id, find_git
@@ -89,9 +90,11 @@ def install_checkout(
         report: called with each step.
 
     Raises:
+        UsageError: there is no such folder of wheels.
         RefusedError: the place, the source or the remote is not acceptable; nothing was changed.
         UpdateError, StoreError: a step failed; nothing of it is left.
     """
+    check_wheels(wheels)
     environ = dict(os.environ if environ is None else environ)
     root_home = Path(os.path.realpath(root_home))
     check_home_place(root_home)

@@ -17,6 +17,7 @@ from nedura.update.commit.sealed import commit_sealed
 from nedura.update.generation.prepare import prepare
 from nedura.update.ledger.lock import UpdateLock
 from nedura.update.options import UpdateOptions
+from nedura.update.options_check import check_wheels
 from nedura.update.planning.admission import admit
 from nedura.update.run import Run
 from nedura.update.stages import lock_file
@@ -82,9 +83,11 @@ async def pm_sync(
         wheels: folder of wheels instead of an index.
 
     Raises:
+        UsageError: there is no such folder of wheels.
         RefusedError: an update runs, or this is no sealed install.
         UpdateError, StoreError: it cannot be repaired; what is current is untouched.
     """
+    check_wheels(wheels)
     run = Run(
         run_id=update_id or secrets.token_hex(16),
         root_home=root_home,

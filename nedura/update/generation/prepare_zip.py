@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 
 from nedura.clock import iso
-from nedura.errors import RecordMissing, UpdateError, UsageError
+from nedura.errors import RecordMissing, UpdateError
 from nedura.installs import InstallPaths
 from nedura.locks import FileLock
 from nedura.records import make_folder
@@ -66,15 +66,6 @@ def kept_archive(paths: InstallPaths, commit: str) -> Path:
     return paths.folder / "releases" / f"{commit}.zip"
 
 
-def _refuse_choices(run: Run) -> None:
-    """A release follows one address: it has no branches (facts/update.md 5.3)."""
-    if run.options.branch not in (None, "main") or run.options.channel not in (None, "main", "stable"):
-        raise UsageError(
-            "An unpacked release follows its address; it has no branches or channels.",
-            advice="For those, install from a checkout: ./run install",
-        )
-
-
 async def prepare_zip(run: Run) -> AsyncGenerator[Event, None]:
     """Build the newest release aside; the last event is `Prepared`. The note `target_commit` names a kept archive instead.
 
@@ -82,11 +73,9 @@ async def prepare_zip(run: Run) -> AsyncGenerator[Event, None]:
         run: the update; `install` and `checkout` (the live tree) are set.
 
     Raises:
-        UsageError: a branch or channel was asked for.
         UpdateError: a step failed, or the tree has edits; nothing was touched.
         StoreError: a record of ours cannot be used.
     """
-    _refuse_choices(run)
     paths = paths_of(run)
     note, record = await in_thread(_record, run, paths)
     lock = FileLock(paths.lock, f"The install {paths.install_id}")
@@ -162,8 +151,6 @@ async def _prepare(run: Run, note: Note, record: InstallRecord) -> AsyncGenerato
     archive = stage / ARCHIVE
     if fixed:
         archive = kept_archive(paths, fixed)
-        if not archive.is_file():
-            raise UpdateError(f"The release {fixed[:12]} is not kept any more.", stop_class="not_kept")
     else:
         yield Progress(stage="prepare", label="downloading the release")
         digest = await download(offer, remote, archive, run.environ)

@@ -25,7 +25,8 @@ from nedura.update.generation.generations import (
 )
 from nedura.update.generation.kept import candidate_of, find_receipt, rollback_target
 from nedura.update.generation.prepare_checkout import prepare_checkout
-from nedura.update.generation.prepare_zip import prepare_zip
+from nedura.update.generation.prepare_zip import kept_archive, prepare_zip
+from nedura.update.ledger.receipt import Receipt
 from nedura.update.ledger.receipts import ReceiptStore
 from nedura.update.run import Candidate, Run
 from nedura.update.source.git import find_git, is_commit_id
@@ -34,7 +35,7 @@ from nedura.update.source.source_git import SourceGit
 from nedura.update.state.way_back import BACKUP_NOTE, backup_of, bring_back, refuse_running
 from nedura.wire import Event
 
-__all__ = ["prepare_rollback", "recorded_commit"]
+__all__ = ["judge_way_back", "prepare_rollback", "recorded_commit"]
 
 
 async def prepare_rollback(run: Run) -> AsyncGenerator[Event, None]:
@@ -65,6 +66,32 @@ async def prepare_rollback(run: Run) -> AsyncGenerator[Event, None]:
             yield event
     finally:
         await events.aclose()
+
+
+def judge_way_back(run: Run) -> Receipt:
+    """The receipt that a rollback goes back behind, when what ran before it is still here. Read-only; asked right after the plan as well.
+
+    Raises:
+        UsageError: there is no such receipt.
+        RefusedError: there is no full backup, or members run.
+        UpdateError: the code is not kept any more.
+    """
+    receipt = find_receipt(ReceiptStore(run.root_home), run.options.rollback or "")
+    if run.options.with_backup:
+        run.notes[BACKUP_NOTE] = backup_of(receipt, run.root_home)
+        refuse_running({one.profile for one in run.plan.runtimes} if run.plan is not None else ())
+    if run.layout == "sealed":
+        rollback_target(receipt, _kept(run))
+    elif run.layout == "checkout":
+        _branch_for(run, recorded_commit(receipt))
+    else:
+        _same_or_kept(run, recorded_commit(receipt))
+    return receipt
+
+
+def _same_or_kept(run: Run, commit: str) -> None:
+    if commit != run.before.code_sha and not kept_archive(paths_of(run), commit).is_file():
+        raise UpdateError(f"The release {commit[:12]} is not kept any more.", stop_class="not_kept")
 
 
 async def _kept_release(run: Run, receipt: Mapping[str, Any]) -> AsyncGenerator[Event, None]:

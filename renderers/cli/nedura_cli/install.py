@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,12 +14,12 @@ def install(args: argparse.Namespace, output: Output) -> int:
     from nedura.homes import current_home, root_home
     from nedura.update import install_checkout
 
-    home = Path(args.home).expanduser() if args.home else root_home(current_home())
+    home = args.home or root_home(current_home())
     done = install_checkout(
-        Path(args.source),
+        args.source,
         home.absolute(),
         python=args.python,
-        wheels=Path(args.wheels).absolute() if args.wheels else None,
+        wheels=args.wheels,
         environment=args.environment,
         remote=args.remote,
         branch=args.branch,

@@ -46,9 +46,8 @@ def sync(args: argparse.Namespace, output: Output) -> int:
     """Make what is current whole again."""
 
     async def run() -> None:
-        wheels = Path(args.wheels).absolute() if args.wheels else None
         events = pm_sync(
-            _root(), NEDURA, SystemClock(), dict(os.environ), update_id=args.update_id, wheels=wheels
+            _root(), NEDURA, SystemClock(), dict(os.environ), update_id=args.update_id, wheels=args.wheels
         )
         async with aclosing(events):
             async for event in events:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -54,6 +55,10 @@ def test_a_generation_that_is_gone_or_damaged_is_refused_by_name() -> None:
         assert (code, events[-1]["stop_class"]) == (1, "damaged_generation")
         assert "_note.py" in events[-1]["stop_reason"]
         assert here.current == "000002"
+        shutil.rmtree(here.site.paths.generations / "000001")
+        code, events = here.update("--rollback", "--no-probe")
+        assert (code, events[-1]["stop_class"]) == (1, "not_kept")
+        assert "snapshot" not in [event.get("stage") for event in events], "told before anything was copied"
 
 
 def state_of(here: World, low: int, high: int) -> dict[str, bytes]:
