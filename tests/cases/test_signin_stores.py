@@ -159,6 +159,7 @@ def test_c139_two_writers_lose_nothing(tmp_path: Path) -> None:
         worker.start()
     for worker in workers:
         worker.join(55)
+        assert worker.exitcode == 0
     assert len(AccountStore(tmp_path, environ={}).read().document["providers"]) == 200
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import stat
 import threading
@@ -15,11 +14,12 @@ from typing import Any
 import attrs
 import pytest
 
-from nedura.errors import LockTimeout, RecordUnreadable, RefusedError, StoreError, UnsafePath
+from nedura.errors import LockTimeout, RefusedError, StoreError, UnsafePath
 from nedura.locks import locked
 from nedura.signin.accounts import AccountStore
 from nedura.signin.identity import Kind, identity_key
 from nedura.signin.shared import renewals_of
+from tests.integration.signin.world import auth_lock_held
 from tests.unit.signin.tokens import NOW, account, guest
 
 
@@ -291,22 +291,8 @@ def test_a_torn_shared_store_is_kept_aside(root: Path) -> None:
 
 def test_a_lock_that_is_kept_names_its_holder(root: Path) -> None:
     store = opened(root, timeout=0.2)
-    ready, done = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with locked(root / "auth.lock"):
-            ready.set()
-            done.wait(10)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    ready.wait(5)
-    try:
-        with pytest.raises(LockTimeout) as caught:
-            store.save_account(account(), renewal=False, now=NOW)
-    finally:
-        done.set()
-        thread.join()
+    with auth_lock_held(root), pytest.raises(LockTimeout) as caught:
+        store.save_account(account(), renewal=False, now=NOW)
     assert caught.value.holder == os.getpid()
     assert "default" in caught.value.message
 
@@ -328,42 +314,6 @@ def test_the_shared_folder_can_be_named(root: Path, tmp_path: Path) -> None:
     store.save_account(account("a"), renewal=False, now=NOW)
     assert (folder / "nous_auth.json").exists()
     assert not (root / "shared").exists()
-
-
-def _add(home: str, name: str, count: int) -> None:
-    store = AccountStore(Path(home), environ={}, note=Notes())
-    for number in range(count):
-        with store.transaction() as transaction:
-            transaction.edit(lambda doc, n=number: doc["providers"].update({f"{name}{n}": {"n": n}}), NOW)  # type: ignore[misc]
-
-
-def test_two_processes_lose_nothing(root: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_add, args=(str(root), name, 25)) for name in "ab"]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(50)
-        assert worker.exitcode == 0
-    assert len(opened(root).read().document["providers"]) == 50
-
-
-def test_too_many_open_files_is_an_error_and_the_bytes_stay(root: Path) -> None:
-    import resource
-
-    store = opened(root)
-    store.save_account(account("a"), renewal=False, now=NOW)
-    before = store.path.read_bytes()
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
-    try:
-        with pytest.raises(RecordUnreadable):
-            store.read()
-        with pytest.raises(StoreError):
-            store.save_account(account("b"), renewal=False, now=NOW)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert store.path.read_bytes() == before
 
 
 @pytest.mark.root
