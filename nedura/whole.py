@@ -17,29 +17,34 @@ SWAP: Final = ".nedura-update-swap.json"
 MEND_SECONDS: Final = 120.0
 
 
-def mend_own_tree(root: str | None = None) -> tuple[bool, str]:
+def mend_own_tree(root: str | None = None, *, again: bool = False) -> tuple[bool, str]:
     """Mend the tree of this code when a killed update left it half moved.
 
     Args:
         root: the tree; default the one this module lies in.
+        again: try also what three launches could not mend; a person's update asks for that.
 
     Returns:
         Whether files changed, so that the process must start again; and why it must not go on, empty when it may.
     """
     root = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) if root is None else root
     if os.path.lexists(os.path.join(root, SWAP)):
-        return _mend_swap(root)
+        return _mend_swap(root, again)
     git_dir = _git_dir(root)
     if not git_dir or not os.path.lexists(os.path.join(git_dir, MARKER)):
         return False, ""
+    copy, fault = _copy_of(git_dir)
+    if copy and not _is_like(copy, root):  # some of the tree's own repair code is new, half written or gone
+        return _mend_by_copy(copy, root, again)
     try:
         from nedura.update.source import torn
-    except Exception:  # border: the repair code itself may be torn, in any way that Python can fail
-        return _mend_by_copy(root, git_dir)
-    try:
-        return torn.mend(root).relaunch, ""
-    except torn.TornError as error:
-        return False, str(error)
+
+        try:
+            return torn.mend(root, again=again).relaunch, ""
+        except torn.TornError as error:
+            return False, str(error)
+    except Exception as error:  # border: the repair code itself may be torn, in any way that Python can fail
+        return False, fault or f"the repair code of an interrupted update failed: {error}"
 
 
 def _git_dir(root: str) -> str:
@@ -51,8 +56,8 @@ def _git_dir(root: str) -> str:
     return os.path.join(root, text.removeprefix("gitdir:").strip()) if text.startswith("gitdir:") else ""
 
 
-def _mend_by_copy(root: str, git_dir: str) -> tuple[bool, str]:
-    """Run the copy of the repair modules that was published before the move."""
+def _copy_of(git_dir: str) -> tuple[str, str]:
+    """The folder of the repair modules that were published before the move, each with the hash it had in the commit; else why not."""
     pre = ""
     try:
         with open(os.path.join(git_dir, MARKER), "rb") as file:
@@ -60,31 +65,82 @@ def _mend_by_copy(root: str, git_dir: str) -> tuple[bool, str]:
                 if line.startswith(b"pre="):
                     pre = line[4:].decode("ascii", "replace")
     except OSError as error:
-        return False, f"the move marker cannot be read: {error.strerror}"
+        return "", f"the move marker cannot be read: {error.strerror}"
     copy = os.path.join(git_dir, RECOVERY, pre)
-    script = os.path.join(copy, "nedura", "update", "source", "torn.py")
     if not pre.isalnum() or not os.path.isfile(os.path.join(copy, "MANIFEST")):
-        return False, "an update was interrupted and no copy of the repair code is there; run: git status"
-    import subprocess  # only a repair pays for it
+        return "", "an update was interrupted and no copy of the repair code is there; run: git status"
+    if _listed(copy) and _is_like(copy, copy):
+        return copy, ""
+    return "", "an update was interrupted and the copy of the repair code is damaged; run: git status"
+
+
+def _listed(copy: str) -> dict[str, str]:
+    """Path -> blob id of a published copy; empty when its list makes no sense."""
+    try:
+        with open(os.path.join(copy, "MANIFEST"), encoding="utf-8") as file:
+            rows = [line.split(" ", 1) for line in file.read(65536).splitlines()]
+        return {path: blob for blob, path in rows if not path.startswith("/") and ".." not in path.split("/")}
+    except (OSError, ValueError):
+        return {}
+
+
+def _blob_of(path: str, like: str) -> str:
+    """A file's id as git names content, of the same kind as another; empty when it cannot be read."""
+    import hashlib  # only a repair pays for it
 
     try:
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", "-B", "-X", "utf8", script, root], timeout=MEND_SECONDS, check=False
-        )
+        with open(path, "rb") as file:
+            content = file.read()
+    except OSError:
+        return ""
+    data = b"blob %d\0" % len(content) + content
+    return (
+        hashlib.sha1(data, usedforsecurity=False) if len(like) == 40 else hashlib.sha256(data)
+    ).hexdigest()
+
+
+def _is_like(copy: str, root: str) -> bool:
+    """Whether the repair modules below a folder are byte for byte those that were published."""
+    return all(_blob_of(os.path.join(root, path), blob) == blob for path, blob in _listed(copy).items())
+
+
+def _mend_by_copy(copy: str, root: str, again: bool) -> tuple[bool, str]:
+    """Run the copy of the repair modules that was published before the move."""
+    import subprocess  # only a repair pays for it
+
+    script = os.path.join(copy, "nedura", "update", "source", "torn.py")
+    argv = [sys.executable, "-I", "-S", "-B", "-X", "utf8", script, root, *(["--again"] if again else [])]
+    try:
+        done = subprocess.run(argv, timeout=MEND_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return False, f"the repair code cannot be run: {error}"
+    if done.returncode == 75:  # an update is at work
+        return False, ""
     return done.returncode == 0, "" if done.returncode == 0 else "an interrupted update could not be put back"
 
 
-def _mend_swap(root: str) -> tuple[bool, str]:
+def _mend_swap(root: str, again: bool) -> tuple[bool, str]:
     from pathlib import Path
 
     try:
         from nedura.errors import NeduraError
         from nedura.update.commit.zip_swap import recover_swap
+        from nedura.update.source.tries import Tries
     except Exception:  # border: as above
         return False, "an update was interrupted in the middle of its swap; unpack the release again"
+    marker = os.path.join(root, SWAP)
     try:
-        return recover_swap(Path(root)) in ("undone", "finished"), ""
+        with open(marker, "rb") as file:
+            tries = Tries(f"{marker}.tries", file.read(65536))
+    except OSError as error:
+        return False, f"the record of an interrupted swap cannot be read: {error.strerror}"
+    if not again and tries.over():
+        return False, tries.over()
+    tries.begin()
+    try:
+        done = recover_swap(Path(root))
     except NeduraError as error:
+        tries.failed(error.message)
         return False, error.message
+    tries.end()  # also when an update is at work: nothing was tried
+    return done in ("undone", "finished"), ""

@@ -24,6 +24,7 @@ if __name__ == "__main__":  # a copy that was started by path: its own neighbour
 from nedura.programs import find_program
 from nedura.update.source.move_marker import MARKER, MoveMarker, drop_marker, lock_identity, read_marker
 from nedura.update.source.source_git import SourceGit, SourceGitError
+from nedura.update.source.tries import Tries
 
 __all__ = [
     "MODULES",
@@ -43,11 +44,13 @@ MODULES: Final = (
     "nedura/update/bounded.py",
     "nedura/update/source/source_git.py",
     "nedura/update/source/move_marker.py",
+    "nedura/update/source/tries.py",
     "nedura/update/source/torn.py",
 )
 """What recovery needs, relative to the tree; published as committed before each move."""
 LOCK: Final = "nedura-update-mend.lock"
 LOCK_WAIT: Final = 60.0
+TRIES: Final = "nedura-update-mend-tries"
 SAME_START: Final = 2.0
 CHUNK: Final = 1024 * 1024
 FEW: Final = 64
@@ -311,8 +314,13 @@ def _flush(folder: str) -> bool:
         os.close(handle)
 
 
-def mend(checkout: str, *, program: str | None = None) -> Mended:
+def mend(checkout: str, *, program: str | None = None, again: bool = False) -> Mended:
     """Finish or undo an interrupted move. Concurrent launches take turns.
+
+    Args:
+        checkout: the working tree.
+        program: git.
+        again: try also after three failures.
 
     Raises:
         TornError: it cannot be mended; the marker stays.
@@ -328,9 +336,26 @@ def mend(checkout: str, *, program: str | None = None) -> Mended:
                 return Mended("none")
             if owner_alive(marker):
                 return Mended("busy")
-            return _mend(checkout, git_dir, marker, program)
+            tries = Tries(os.path.join(git_dir, TRIES), repr(marker).encode("utf-8", "replace"))
+            if not again and tries.over():
+                raise TornError(tries.over())
+            return _counted(tries, checkout, git_dir, marker, program)
         except (OSError, ValueError, SourceGitError) as error:
             raise TornError(f"an interrupted update of {checkout} cannot be mended: {error}") from error
+
+
+def _counted(tries: Tries, checkout: str, git_dir: str, marker: MoveMarker, program: str | None) -> Mended:
+    tries.begin()
+    try:
+        mended = _mend(checkout, git_dir, marker, program)
+    except TornError:  # it is a person's turn: nothing was tried
+        tries.waive()
+        raise
+    except (OSError, ValueError, SourceGitError) as error:
+        tries.failed(str(error))
+        raise
+    tries.end()
+    return mended
 
 
 def _mend(checkout: str, git_dir: str, marker: MoveMarker, program: str | None) -> Mended:
@@ -421,9 +446,9 @@ class _turn:
 
 
 def _main(arguments: list[str]) -> int:
-    """`torn.py CHECKOUT`: exit 0 when there is nothing left to mend, 75 while an update is at work, else 1."""
+    """`torn.py CHECKOUT [--again]`: exit 0 when there is nothing left to mend, 75 while an update is at work, else 1."""
     try:
-        mended = mend(arguments[0])
+        mended = mend(arguments[0], again="--again" in arguments)
     except TornError as error:
         sys.stderr.write(f"nedura: {error}\n")
         return 1

@@ -68,7 +68,7 @@ def _main(argv: list[str]) -> int:
 
         sys.stdout.write(f"nedura {__version__}\n")
         return 0
-    if reason := _torn():
+    if reason := _torn(argv):
         sys.stderr.write(f"nedura: {reason}\n")
         return 1
     if reason := _unpinned():
@@ -81,11 +81,11 @@ def _main(argv: list[str]) -> int:
         return 130
 
 
-def _torn() -> str:
+def _torn(argv: list[str]) -> str:
     """A checkout that a killed update left half moved is mended first; the process then starts again on whole files."""
     from nedura.whole import mend_own_tree
 
-    changed, reason = mend_own_tree()
+    changed, reason = mend_own_tree(again="update" in argv)
     if changed:
         os.execv(sys.executable, sys.orig_argv)
     return reason

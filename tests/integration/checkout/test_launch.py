@@ -14,9 +14,10 @@ import nedura
 from nedura.records import write_json
 from nedura.testing.installs import git
 from nedura.update.commit.recovery_copy import publish
+from nedura.update.source.move_marker import read_marker, write_marker
 from nedura.update.source.torn import MODULES, is_torn
 from nedura.whole import mend_own_tree
-from tests.integration.checkout.test_torn import half_moved, write_dead_marker
+from tests.integration.checkout.test_torn import half_moved, own_tree, write_dead_marker
 from tests.integration.checkout.trees import Tree, make_tree
 
 SOURCE = Path(nedura.__file__).parents[1]
@@ -145,6 +146,133 @@ def test_a_swap_is_undone_too(tmp_path: Path) -> None:
     assert mend_own_tree(str(live)) == (True, "")
     assert (live / "pkg/a.py").read_text() == "old\n"
     assert os.listdir(live) == ["pkg"]
+
+
+def stuck(tmp_path: Path) -> tuple[Tree, Path]:
+    """A torn tree whose repair fails each time: a folder that must be a file again is not empty."""
+    tree, _, _ = half_moved(tmp_path)
+    (tree.checkout / "old.txt").mkdir()
+    (tree.checkout / "old.txt/somebodys").write_text("x")
+    program = tmp_path / "git"
+    program.write_text(
+        '#!/bin/sh\nfor w; do [ "$w" = read-tree ] && { echo x >> "$0.tries"; exit 1; }; done\nexec git "$@"\n'
+    )
+    program.chmod(0o755)
+    marker = read_marker(tree.runner().git_dir)
+    assert marker is not None
+    write_marker(tree.runner().git_dir, marker._replace(git=str(program)))
+    return tree, Path(f"{program}.tries")
+
+
+def test_a_repair_that_fails_is_tried_by_three_launches_then_by_a_persons_update(tmp_path: Path) -> None:
+    tree, log = stuck(tmp_path)
+    root = str(tree.checkout)
+    for number in (1, 2, 3):
+        changed, reason = mend_own_tree(root)
+        assert not changed
+        assert "cannot be mended" in reason
+        assert len(log.read_text().split()) == number
+    for _ in range(4):
+        changed, reason = mend_own_tree(root)
+        assert not changed
+        assert reason.startswith("3 tries to repair this install failed (")
+        assert reason.endswith("remove the cause, then run: nedura update")
+    assert len(log.read_text().split()) == 3, "exactly three"
+    assert "cannot be mended" in mend_own_tree(root, again=True)[1]
+    assert len(log.read_text().split()) == 4
+    (tmp_path / "git").write_text('#!/bin/sh\nexec git "$@"\n')
+    assert "4 tries" in mend_own_tree(root)[1]
+    assert mend_own_tree(root, again=True) == (True, "")
+    assert not is_torn(root)
+    assert not list((tree.checkout / ".git").glob("*tries*")), "the next damage begins at none"
+
+
+def test_a_repair_that_kills_its_launch_counts(tmp_path: Path) -> None:
+    tree, _ = stuck(tmp_path)
+    (tmp_path / "git").write_text(
+        '#!/bin/sh\nfor w; do [ "$w" = read-tree ] && { kill -9 $PPID; sleep 5; }; done\nexec git "$@"\n'
+    )
+    script = "import sys; from nedura.whole import mend_own_tree; print(mend_own_tree(sys.argv[1]))"
+    codes = []
+    for _ in range(4):
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(tree.checkout)], capture_output=True, text=True, check=False
+        )
+        codes.append(done.returncode)
+    assert codes == [-9, -9, -9, 0]
+    assert "3 tries" in done.stdout
+
+
+def test_waiting_for_a_person_is_no_try(tmp_path: Path) -> None:
+    tree, _, _ = half_moved(tmp_path)
+    (tree.checkout / ".git/MERGE_HEAD").write_text("x")
+    for _ in range(5):
+        assert "somebody began a merge" in mend_own_tree(str(tree.checkout))[1]
+    (tree.checkout / ".git/MERGE_HEAD").unlink()
+    assert mend_own_tree(str(tree.checkout)) == (True, "")
+
+
+def test_a_swap_that_cannot_be_undone_is_tried_three_times(tmp_path: Path) -> None:
+    live = tmp_path / "live"
+    live.mkdir()
+    (live / ".nedura-update-swap.json").write_text(
+        '{"pid": 4194301, "create_time": 1.0, "phase": "?", "entries": 5}'
+    )
+    said = [mend_own_tree(str(live))[1] for _ in range(5)]
+    assert [text.startswith("3 tries") for text in said] == [False] * 3 + [True] * 2
+    assert "3 tries" not in mend_own_tree(str(live), again=True)[1]
+
+
+def test_a_copy_that_was_changed_is_never_run(tmp_path: Path) -> None:
+    """The hash of each module is the commit's: a copy that a disk or a person damaged does not touch the tree."""
+    tree = own_tree(tmp_path)
+    pre = tree.head
+    tree.commit({"toy/value.py": "VALUE = 2\n", **dict.fromkeys(MODULES, "TORN = (\n")})
+    target = tree.fetch()
+    folder = publish(tree.runner(), pre)
+    assert folder is not None
+    for name in MODULES:
+        (tree.checkout / name).write_text("TORN = (\n")
+    write_dead_marker(tree, pre, target)
+    ran = tmp_path / "ran"
+    script = folder / MODULES[-1]
+    whole = script.read_text()
+    script.chmod(0o600)
+    script.write_text(f"open({str(ran)!r}, 'w')\n" + whole)
+    code = "import sys; sys.path.insert(0, sys.argv[2]); from nedura.whole import mend_own_tree; print(mend_own_tree(sys.argv[1]))"
+    shutil.copy(SOURCE / "nedura/whole.py", tree.checkout / "nedura/whole.py")
+    words = [sys.executable, "-I", "-c", code, str(tree.checkout), str(tree.checkout)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert "copy of the repair code is damaged" in done.stdout, done.stderr
+    assert not ran.exists()
+    script.write_text(whole)
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert "(True, '')" in done.stdout, done.stderr
+
+
+def test_own_repair_code_that_is_only_partly_new_is_not_trusted(tmp_path: Path) -> None:
+    """It may import and yet be half a file: whatever differs from the published copy is left to the copy."""
+    tree = own_tree(tmp_path)
+    pre = tree.head
+    tree.commit(
+        {
+            "toy/value.py": "VALUE = 2\n",
+            MODULES[-1]: "def mend(root, *, again=False):\n    raise SystemExit('half')\n",
+        }
+    )
+    target = tree.fetch()
+    assert publish(tree.runner(), pre) is not None
+    (tree.checkout / MODULES[-1]).write_text(
+        "def mend(root, *, again=False):\n    raise SystemExit('half')\n"
+    )
+    write_dead_marker(tree, pre, target)
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from nedura.whole import mend_own_tree; print(mend_own_tree(sys.argv[1]))"
+    shutil.copy(SOURCE / "nedura/whole.py", tree.checkout / "nedura/whole.py")
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code, str(tree.checkout)], capture_output=True, text=True, check=False
+    )
+    assert "(True, '')" in done.stdout, done.stderr
+    assert (tree.head, is_torn(str(tree.checkout))) == (pre, False)
 
 
 def test_without_a_copy_it_says_so(tmp_path: Path) -> None:
