@@ -1,11 +1,12 @@
 """Gives a generation whose Python is gone another one, with the standard library alone. The launcher starts it by path.
 
-`repair.py GENERATION`: builds the next generation from the same files for the interpreter that runs this, and makes it current
-only when it is whole. What was there stays until then.
+`repair.py GENERATION [--again]`: builds the next generation from the same files for the interpreter that runs this, and makes it current
+only when it is whole. What was there stays until then. After three failures with one interpreter a start tries no more, only `--again`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -25,6 +26,7 @@ from nedura.update.bounded import run_bounded  # noqa: E402
 from nedura.update.generation.environment import discard, ensure_environment, sync_filesystem  # noqa: E402
 from nedura.update.generation.interpreter import Interpreter, admits, base_python, inspect  # noqa: E402
 from nedura.update.generation.thin import flip, next_name, protect, write_venv  # noqa: E402
+from nedura.update.source.tries import Tries  # noqa: E402
 
 __all__ = ["main", "repair"]
 
@@ -132,10 +134,30 @@ def _roots(generation: Path) -> list[str]:
     return [""]
 
 
+def _tried(generation: Path, python: Interpreter, *, again: bool) -> Path:
+    """`repair`, counted: three tries of this generation with this interpreter."""
+    _check_python(generation / "tree", python)  # one that never fits is no try
+    damage = f"{generation.name} {python.path} {python.short}".encode()
+    place = generation.parents[1] / f".python-repair-tries-{hashlib.sha256(damage).hexdigest()[:8]}"
+    by_hand = f"run: {python.path} {generation / 'tree' / 'nedura/update/generation/repair.py'} {generation} --again"
+    tries = Tries(str(place), damage, by_hand)
+    if not again and tries.over():
+        raise UpdateError(tries.over(), stop_class="repair")
+    tries.begin()
+    try:
+        target = repair(generation, python)
+    except (NeduraError, OSError, ValueError, KeyError) as error:
+        tries.failed(error.message if isinstance(error, NeduraError) else str(error))
+        raise
+    tries.end()
+    return target
+
+
 def main(argv: list[str]) -> int:
     """Repair, and say so in one line."""
+    generation = Path(os.path.realpath(argv[0]))
     try:
-        target = repair(Path(os.path.realpath(argv[0])), inspect(base_python()))
+        target = _tried(generation, inspect(base_python()), again="--again" in argv)
     except (NeduraError, OSError, ValueError, KeyError) as error:
         told = error.message if isinstance(error, NeduraError) else str(error)
         sys.stderr.write(f"The Python of this install is gone, and it could not be repaired: {told}\n")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,3 +51,33 @@ def test_c062_without_any_python_the_launcher_says_what_to_install(own: Site, tm
     assert done.returncode == 127
     assert "Install Python 3.11 or newer" in done.stderr
     assert sorted(os.listdir(own.paths.generations)) == ["000001"]
+
+
+def test_a_repair_that_fails_is_tried_three_times_with_one_interpreter_then_by_hand(own: Site) -> None:
+    break_python(own)
+    manifest = own.paths.generations / "000001/manifest.json"
+    whole = manifest.read_bytes()
+    manifest.parent.chmod(0o755)
+    manifest.chmod(0o644)
+    manifest.write_text("{")
+    tools = own.home.parent / "tools"
+    tools.mkdir()
+    for name, real in (
+        ("readlink", "/usr/bin/readlink"),
+        ("dirname", "/usr/bin/dirname"),
+        ("python3", sys.executable),
+    ):
+        (tools / name).symlink_to(real)
+    said = [own.run("--version", PATH=str(tools)) for _ in range(5)]
+    assert {done.returncode for done in said} == {127}
+    assert ["3 tries to repair" in done.stderr for done in said] == [False] * 3 + [True] * 2
+    assert "--again" in said[-1].stderr
+    manifest.write_bytes(whole)
+    assert own.run("--version", PATH=str(tools)).returncode == 127, (
+        "the limit holds although the cause is gone"
+    )
+    words = said[-1].stderr.split("run: ", 1)[1].splitlines()[0].rstrip(".").split(" ")
+    by_hand = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert by_hand.returncode == 0, by_hand.stderr
+    assert own.run("--version", PATH=str(tools)).returncode == 0
+    assert not list(own.paths.folder.glob(".python-repair-tries*"))
