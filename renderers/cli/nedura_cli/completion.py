@@ -20,6 +20,9 @@ PROFILES = (
 )
 """Shell code that prints the profiles of the root, from whatever profile it runs."""
 
+A_PROFILE = ("a profile",)
+"""Stands for the names of the profiles there are."""
+
 
 @attrs.frozen(kw_only=True)
 class Node:
@@ -29,11 +32,13 @@ class Node:
         path: its words.
         words: subcommands and choices, each with what it does.
         flags: its options, each with what it does.
+        values: those of its options that take a value, each with what is known of it: words, none (a file, or anything), or `A_PROFILE`.
     """
 
     path: tuple[str, ...]
     words: tuple[tuple[str, str], ...]
     flags: tuple[tuple[str, str], ...]
+    values: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 def _values(path: tuple[str, ...]) -> list[tuple[str, str]]:
@@ -47,6 +52,21 @@ def _values(path: tuple[str, ...]) -> list[tuple[str, str]]:
             return []
 
 
+def _option_values(path: tuple[str, ...], action: argparse.Action) -> tuple[str, ...]:
+    """What an option's value may be, as far as we know it."""
+    match (*path, action.option_strings[-1]):
+        case _ if action.choices is not None:
+            return tuple(str(choice) for choice in action.choices)
+        case ("update", "--channel" | "--set-channel"):
+            return KEYS["update.installs.*.channel"].choices
+        case ("skin", _, "--from" | "--skin"):
+            return tuple(BUILT_IN)
+        case (*_, "--profile" | "--clone-from"):
+            return A_PROFILE
+        case _:
+            return ()
+
+
 def completion(args: argparse.Namespace, output: Output) -> int:
     """Print a script."""
     output.line(script(args.shell))
@@ -58,16 +78,19 @@ def nodes() -> Iterator[Node]:
     for path, parser in each_parser(build_parser()):
         words: list[tuple[str, str]] = []
         flags: list[tuple[str, str]] = []
+        values: list[tuple[str, tuple[str, ...]]] = []
         for action in parser._actions:
             about = "" if action.help in (None, argparse.SUPPRESS) else str(action.help)
             if isinstance(action, argparse._SubParsersAction):
                 words += [(str(one.dest), str(one.help or "")) for one in action._choices_actions]
             elif action.option_strings and action.help != argparse.SUPPRESS:
                 flags += [(flag, about) for flag in action.option_strings]
+                if action.nargs != 0:
+                    values += [(flag, _option_values(path, action)) for flag in action.option_strings]
             elif not action.option_strings and action.choices:
                 words += [(str(choice), "") for choice in action.choices]
         words += _values(path)
-        yield Node(path=path, words=tuple(words), flags=tuple(flags))
+        yield Node(path=path, words=tuple(words), flags=tuple(flags), values=tuple(values))
 
 
 def script(shell: str) -> str:
@@ -83,6 +106,26 @@ def _cases(indent: str) -> str:
         flags = " ".join(flag for flag, _ in node.flags)
         lines.append(f'{indent}"{" ".join(node.path)}") words="{words}"; flags="{flags}" ;;')
     return "\n".join(lines)
+
+
+def _taking() -> str:
+    """Every option that takes a value, behind its command, as a pattern of `case`."""
+    return " | ".join(f'"{" ".join(node.path)} {flag}"' for node in nodes() for flag, _ in node.values)
+
+
+def _value_cases(indent: str) -> str:
+    """One `case` arm for each option whose value is known; the others fall through to the last: no word of ours."""
+    lines = [
+        f'{indent}"{" ".join(node.path)} {flag}") words="{_words_of(known)}" ;;'
+        for node in nodes()
+        for flag, known in node.values
+        if known
+    ]
+    return "\n".join([*lines, f'{indent}*) words="" ;;'])
+
+
+def _words_of(known: tuple[str, ...]) -> str:
+    return f"default $({PROFILES})" if known == A_PROFILE else " ".join(known)
 
 
 def _known() -> str:
@@ -105,19 +148,26 @@ _nedura() {{
     before=""
     for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
         [[ "$word" == "=" ]] && continue
-        if [[ "$before" == "-p" || "$before" == "--profile" ]]; then
+        case "$path $before" in
+        {_taking()} | *" -p" | *" --profile")
             before=""
-            continue
-        fi
+            continue ;;
+        esac
         before="$word"
         next="${{path:+$path }}$word"
         case "$next" in
         {_known()}) path="$next" ;;
         esac
     done
-    case "$previous" in
-    -p | --profile)
+    case "$path $previous" in
+    *" -p" | *" --profile")
         COMPREPLY=($(compgen -W "default $({PROFILES})" -- "$current"))
+        return ;;
+    {_taking()})
+        case "$path $previous" in
+{_value_cases("        ")}
+        esac
+        COMPREPLY=($(compgen -W "$words" -- "$current"))
         return ;;
     esac
     case "$path" in
@@ -145,10 +195,11 @@ _nedura() {{
     path_=""
     before=""
     for word in "${{(@)words[2,CURRENT-1]}}"; do
-        if [[ "$before" == "-p" || "$before" == "--profile" ]]; then
+        case "$path_ $before" in
+        {_taking()} | *" -p" | *" --profile")
             before=""
-            continue
-        fi
+            continue ;;
+        esac
         before="$word"
         next="${{path_:+$path_ }}$word"
         case "$next" in
@@ -164,6 +215,18 @@ _nedura() {{
         compadd -- "${{names[@]/#/--profile=}}"
         return
     fi
+    case "$path_ $previous" in
+    {_taking()})
+        case "$path_ $previous" in
+{_value_cases("        ").replace("words=", "words_=")}
+        esac
+        if [[ -n "$words_" ]]; then
+            compadd -- ${{=words_}}
+        else
+            _files
+        fi
+        return ;;
+    esac
     case "$path_" in
 {_cases("    ").replace("words=", "words_=")}
     esac
@@ -190,8 +253,13 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
+def _fish_words(known: tuple[str, ...]) -> str:
+    return _quoted("(__nedura_profiles)" if known == A_PROFILE else " ".join(known))
+
+
 def _fish() -> str:
     known = " ".join(_quoted(" ".join(node.path)) for node in nodes() if node.path)
+    taking = " ".join(_quoted(f"{' '.join(node.path)} {flag}") for node in nodes() for flag, _ in node.values)
     lines = [
         "# nedura completion for fish",
         "function __nedura_path",
@@ -199,7 +267,7 @@ def _fish() -> str:
         "    set -l path ''",
         "    set -l before ''",
         "    for word in (commandline -opc)[2..-1]",
-        "        if contains -- $before -p --profile",
+        f'        if contains -- $before -p --profile; or contains -- "$path $before" {taking}',
         "            set before ''",
         "            continue",
         "        end",
@@ -227,5 +295,7 @@ def _fish() -> str:
         ]
         for flag, about in node.flags:
             name = f"-l {flag[2:]}" if flag.startswith("--") else f"-s {flag[1:]}"
-            lines.append(f"complete -c nedura -n {where} {name} -d {_quoted(about)}")
+            offered = dict(node.values).get(flag)
+            value = "" if offered is None else " -r" if not offered else f" -x -a {_fish_words(offered)}"
+            lines.append(f"complete -c nedura -n {where} {name}{value} -d {_quoted(about)}")
     return "\n".join(lines)

@@ -130,6 +130,25 @@ def test_options_before_the_command_do_not_confuse(
     assert "coder" in complete(home, tmp_path, "-v", "profile", "use", "co")
 
 
+@pytest.mark.parametrize("complete", [bash, zsh, fish])
+def test_the_value_of_an_option_is_completed_and_is_no_command(
+    tmp_path: Path, complete: Callable[..., list[str]]
+) -> None:
+    home = tmp_path / "home"
+    create_profile(home, "coder")
+    for words, value in (
+        (("update", "--channel", "sta"), "stable"),
+        (("update", "--set-channel", "can"), "canary"),
+        (("profile", "create", "--clone-from", "co"), "coder"),
+        (("skin", "new", "--from", "mo"), "mono"),
+        (("pm", "convert", "--environment", "ma"), "managed"),
+    ):
+        assert complete(home, tmp_path, *words) == [value], words
+    assert "create" in complete(home, tmp_path, "-m", "update", "profile", "cr")
+    assert "list" not in complete(home, tmp_path, "--provider", "l")
+    assert "verify" not in complete(home, tmp_path, "backup", "--output", "v"), "a file, and nothing of ours"
+
+
 def test_the_script_knows_every_command() -> None:
     assert {node.path for node in nodes()} == {path for path, _ in each_parser(build_parser())}
 
