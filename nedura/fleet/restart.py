@@ -29,7 +29,7 @@ from nedura.fleet.restart_events import (
     RestartWaiting,
 )
 from nedura.fleet.restart_lock import RestartLock, patience
-from nedura.fleet.serving import Health, Look, Standing, await_serving, judge_standing, stays_serving
+from nedura.fleet.serving import Health, Look, Standing, await_serving, judge_standing, stays_well
 from nedura.fleet.supervisors.base import RestartError, Supervisor
 from nedura.fleet.takeover import ANOTHER_HOME, doubts
 from nedura.installs import CodeIdentity
@@ -378,15 +378,19 @@ class _Restart:
 
     async def prove(self, member: Runtime, settle: float) -> Standing:
         """The host's own check, and, for a first member, that it stays up and passes it again."""
-        standing = await self.ticking(self.check_health(member))
-        if standing.state != "serving" or settle <= 0:
-            return standing
+        if settle <= 0:
+            return await self.ticking(self.check_health(member))
         self.say("proof that it stays up")
-        look, clock = self.parts.look, self.parts.clock
-        standing = await self.ticking(
-            stays_serving(member, self.expected, look=look, clock=clock, seconds=settle)
+        return await self.ticking(
+            stays_well(
+                member,
+                self.expected,
+                look=self.parts.look,
+                clock=self.parts.clock,
+                seconds=settle,
+                check=lambda: self.check_health(member),
+            )
         )
-        return standing if standing.state != "serving" else await self.ticking(self.check_health(member))
 
     async def check_health(self, member: Runtime) -> Standing:
         """What the host says about a member that says it is ready."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Literal
@@ -13,7 +14,16 @@ from nedura.fleet.matrix import runs_expected
 from nedura.fleet.model import Runtime
 from nedura.installs import CodeIdentity
 
-__all__ = ["Health", "Look", "Standing", "await_serving", "judge_standing", "stays_serving"]
+__all__ = [
+    "Check",
+    "Health",
+    "Look",
+    "Standing",
+    "await_serving",
+    "judge_standing",
+    "stays_serving",
+    "stays_well",
+]
 
 Look = Callable[[Path], Awaitable[Runtime | None]]
 """Who serves a home now, by its own answer; None when nobody answers."""
@@ -21,6 +31,8 @@ Look = Callable[[Path], Awaitable[Runtime | None]]
 Health = Callable[[Runtime], Awaitable[str]]
 """A host's own check of a member that says it is ready; an empty string means well, else the reason in words."""
 
+_LAST_SHARE = 0.1
+"""Part of a watch, at its end, in which its last check may begin: a check that began early says nothing about what came after it."""
 _STEP_SECONDS = 0.03
 _LONG_STEP_SECONDS = 0.25
 _SETTLE_STEP_SECONDS = 0.5
@@ -39,6 +51,10 @@ class Standing:
     state: Literal["serving", "wait", "failed"]
     check: str = ""
     reason: str = ""
+
+
+Check = Callable[[], Awaitable[Standing]]
+"""`Health` of one member, judged."""
 
 
 def judge_standing(before: Runtime, answer: Runtime | None, expected: CodeIdentity | None) -> Standing:
@@ -115,7 +131,7 @@ async def stays_serving(
     end = clock.monotonic() + seconds
     silent = 0
     while clock.monotonic() < end:
-        await clock.sleep(min(_SETTLE_STEP_SECONDS, seconds))
+        await clock.sleep(min(_SETTLE_STEP_SECONDS, max(0.0, end - clock.monotonic())))
         answer = await look(member.home)
         if answer is None:
             silent += 1
@@ -129,3 +145,39 @@ async def stays_serving(
         if again.state == "failed":
             return again
     return Standing("serving")
+
+
+async def stays_well(
+    member: Runtime, expected: CodeIdentity | None, *, look: Look, clock: Clock, seconds: float, check: Check
+) -> Standing:
+    """Watch a member that serves as `stays_serving`, with the host's check at both ends of the watch; the first failure ends it all.
+
+    The checks run beside the watch, so that they add no time to it: the last one begins early enough to end with it.
+    """
+    work = [
+        asyncio.ensure_future(stays_serving(member, expected, look=look, clock=clock, seconds=seconds)),
+        asyncio.ensure_future(_checked_twice(check, clock, seconds)),
+    ]
+    waiting = set(work)
+    try:
+        while waiting:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                if one.result().state != "serving":
+                    return one.result()
+        return Standing("serving")
+    finally:
+        for one in work:
+            one.cancel()
+        await asyncio.gather(*work, return_exceptions=True)
+
+
+async def _checked_twice(check: Check, clock: Clock, seconds: float) -> Standing:
+    start = clock.monotonic()
+    standing = await check()
+    if standing.state != "serving":
+        return standing
+    took = clock.monotonic() - start
+    last = start + seconds - min(took, _LAST_SHARE * seconds)
+    await clock.sleep(max(0.0, last - clock.monotonic()))
+    return await check()

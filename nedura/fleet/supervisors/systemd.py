@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import attrs
@@ -21,8 +22,26 @@ __all__ = ["SystemdSupervisor", "start_verb"]
 _HANDOVER_SECONDS: Final = 5.0
 _ACTIVE_SECONDS: Final = 10.0
 _IDLE_SECONDS: Final = 2.0
+_LONG_DELAY: Final = 1.0
 _FAST_STEP: Final = 0.02
 _SLOW_STEP: Final = 0.25
+
+
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+
+
+def processes_of(cgroup: str, root: Path = _CGROUPS) -> frozenset[int] | None:
+    """Pids in a unit's control group; None when it cannot be read. An ended process that nobody waited for is not among them.
+
+    Args:
+        cgroup: as the manager prints it, absolute.
+        root: where the unified hierarchy is mounted.
+    """
+    try:
+        text = (root / cgroup.lstrip("/") / "cgroup.procs").read_text()
+    except OSError:
+        return None
+    return frozenset(int(word) for word in text.split() if word.isdigit())
 
 
 def start_verb(state: UnitState) -> str:
@@ -31,16 +50,31 @@ def start_verb(state: UnitState) -> str:
     A `start` of a unit that waits for its automatic restart only joins that wait (seen with 252); a `restart` ends the wait. With a
     delay so short that the manager may be faster, a `restart` could hit the successor, so there `start` joins.
     """
-    return "restart" if state.sub.startswith("auto-restart") and state.restart_delay >= 1.0 else "start"
+    return (
+        "restart" if state.sub.startswith("auto-restart") and state.restart_delay >= _LONG_DELAY else "start"
+    )
 
 
 @attrs.define
 class _Armed:
-    """What a unit was like before anything was stopped."""
+    """What a unit was like before anything was stopped.
+
+    Attributes:
+        systemctl: who is asked.
+        before: its state.
+        may_manage: the rights to start it are there.
+        visible: its main process was seen in its control group, so that an empty or missing group means an ended unit.
+    """
 
     systemctl: Systemctl
     before: UnitState
     may_manage: bool
+    visible: bool = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether no process of the unit is left, neither the old ones nor a successor."""
+        return self.visible and not processes_of(self.before.cgroup)
 
 
 class SystemdSupervisor:
@@ -111,7 +145,10 @@ class SystemdSupervisor:
             check, reason = why_down(before)
             raise RestartError(f"{runtime.unit} was left running: {reason}.", check=check, final=True)
         able = await self._manageable(runtime)
-        self._armed[runtime.unit_scope, runtime.unit] = _Armed(able or plain, before, able is not None)
+        visible = bool(before.cgroup) and before.main_pid in (processes_of(before.cgroup) or ())
+        self._armed[runtime.unit_scope, runtime.unit] = _Armed(
+            able or plain, before, able is not None, visible
+        )
 
     async def _past_activation(self, manager: Systemctl, state: UnitState) -> UnitState:
         """A unit that is just starting has no drain yet: give it its start budget to become ready."""
@@ -129,6 +166,11 @@ class SystemdSupervisor:
             RestartError: it did not come up.
         """
         armed = self._armed[runtime.unit_scope, runtime.unit]
+        if armed.may_manage and armed.before.restart_delay >= _LONG_DELAY and armed.ended:
+            # The manager takes up the end of its own child before any request, and its own restart is far: no question is needed.
+            say("systemctl restart")
+            await self._start(armed, "restart", say)
+            return
         say("its manager to notice the end")
         state = await self._handed_over(armed)
         if state.running:
@@ -140,9 +182,15 @@ class SystemdSupervisor:
             await armed.systemctl.call("reset-failed", runtime.unit, timeout=QUICK_SECONDS)
         verb = start_verb(state)
         say(f"systemctl {verb}")
+        await self._start(armed, verb, say)
+
+    async def _start(self, armed: _Armed, verb: str, say: Say) -> None:
         budget = restart_budget(None, armed.before.start_limit, drained=True)
-        await self._run_job(armed, verb, budget, say)
-        await self._until_active(armed, _ACTIVE_SECONDS)
+        answered = await self._run_job(armed, verb, budget, say)
+        if not (
+            answered and armed.before.notifies
+        ):  # a job of a unit that notifies ends with the unit's own word
+            await self._until_active(armed, _ACTIVE_SECONDS)
 
     async def _handed_over(self, armed: _Armed) -> UnitState:
         """Wait until the manager knows that the old main process ended; a start before that would do nothing."""
@@ -165,8 +213,11 @@ class SystemdSupervisor:
         say("the manager's own restart (no rights to ask for it)")
         await self._until_active(armed, limit)
 
-    async def _run_job(self, armed: _Armed, verb: str, budget: float, say: Say) -> None:
+    async def _run_job(self, armed: _Armed, verb: str, budget: float, say: Say) -> bool:
         """Run `start` or `restart` in its budget; when the client's time is up, watch the manager's job (it lives on).
+
+        Returns:
+            Whether the manager said that its job was done.
 
         Raises:
             RestartError: it failed, or it is still under way after as long again (`incomplete`).
@@ -176,16 +227,17 @@ class SystemdSupervisor:
             ran = await armed.systemctl.call(verb, unit, timeout=budget)
         except ClientTimeout:
             await self._watch_job(armed, verb, budget, say)
-            return
+            return False
         if ran.status != 0:
             state = await armed.systemctl.state(unit)
             if state.running:
-                return
+                return False
             check, reason = why_down(state)
             timed_out = state.result == "timeout"
             raise RestartError(
                 f"{unit}: {reason}.", check=check, final=timed_out or check in ("masked", "missing")
             )
+        return True
 
     async def _watch_job(self, armed: _Armed, verb: str, budget: float, say: Say) -> None:
         unit = armed.before.name

@@ -14,7 +14,7 @@ __all__ = ["PROPERTIES", "UnitState", "parse_environment", "parse_show", "why_do
 
 PROPERTIES: Final = (
     "Id", "LoadState", "ActiveState", "SubState", "Result", "MainPID", "ExecMainStatus", "ExecMainCode", "NRestarts",
-    "ControlGroup", "FragmentPath", "Environment", "TimeoutStopUSec", "TimeoutStartUSec", "RestartUSec", "User",
+    "ControlGroup", "FragmentPath", "Environment", "TimeoutStopUSec", "TimeoutStartUSec", "RestartUSec", "User", "Type",
 )  # fmt: skip
 """Properties that one `show` asks for. Their order is the manager's; they are read by key."""
 
@@ -39,6 +39,7 @@ class UnitState:
         stop_limit, start_limit: as printed, None when missing.
         restart_delay: seconds between an end and the manager's own restart.
         user: whom a system unit runs as.
+        kind: how its manager learns that it is up (`notify`, `simple`, `oneshot`).
     """
 
     name: str
@@ -57,6 +58,12 @@ class UnitState:
     start_limit: str | None = None
     restart_delay: float = 0.0
     user: str = ""
+    kind: str = ""
+
+    @property
+    def notifies(self) -> bool:
+        """Its start job ends with its own word that it is ready."""
+        return self.kind in ("notify", "notify-reload")
 
     @property
     def running(self) -> bool:
@@ -84,6 +91,7 @@ class UnitState:
             start_limit=properties.get("TimeoutStartUSec"),
             restart_delay=parse_span(properties.get("RestartUSec")) or 0.0,
             user=properties.get("User", ""),
+            kind=properties.get("Type", ""),
         )
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -168,6 +169,40 @@ async def no_restart_at_all(host: Host) -> None:
     member = await host.member()
     host.release("2")
     assert restarted(await restart([member]))["default"]
+
+
+@scene
+async def a_drained_unit_costs_one_question_and_one_start(host: Host) -> None:
+    """What its control group and its own READY say is not asked of the manager, too: each call keeps a member down for longer."""
+    host.unit()
+    member = await host.member()
+    calls = host.folder / "calls"
+    wrapper = host.folder / "bin" / "systemctl"
+    wrapper.parent.mkdir()
+    real = shutil.which("systemctl")
+    wrapper.write_text(f'#!/bin/sh\necho "$*" >> {shlex.quote(str(calls))}\nexec {real} "$@"\n')
+    wrapper.chmod(0o755)
+    environ = {**os.environ, "PATH": f"{wrapper.parent}:{os.environ['PATH']}"}
+    host.release("2")
+    assert restarted(await restart([member], supervisors={"systemd": SystemdSupervisor(environ=environ)}))
+    verbs = [next(word for word in line.split() if word[0] != "-") for line in calls.read_text().splitlines()]
+    assert verbs == ["show", "restart"]
+
+
+@scene
+async def a_successor_that_the_manager_started_is_not_restarted(host: Host) -> None:
+    """Whoever drains it late finds a unit that runs again: it is left alone."""
+    host.unit(RestartSec="1")
+    member = await host.member()
+    supervisor = SystemdSupervisor()
+    await supervisor.arm(member)
+    host.release("2")
+    os.kill(member.pid, signal.SIGUSR1)
+    async with asyncio.timeout(20):
+        while (successor := await host.member()).pid == member.pid:
+            await asyncio.sleep(0.05)
+    await supervisor.revive(member, lambda words: None)
+    assert (await host.member()).pid == successor.pid
 
 
 @scene

@@ -158,6 +158,53 @@ async def test_a_member_that_dies_soon_after_it_served_fails() -> None:
     assert of_kind(events, "member_failed")[0].check == "settle"
 
 
+async def test_the_host_check_of_a_watched_member_adds_no_time_to_the_watch() -> None:
+    checks: list[float] = []
+    loop = asyncio.get_running_loop()
+
+    async def health(runtime: object) -> str:
+        checks.append(loop.time())
+        await asyncio.sleep(0.04)
+        return ""
+
+    member = gateway()
+    fleet = FakeFleet(member)
+    start = loop.time()
+    assert await restart_member(member, NEW, fleet.parts(health=health), lambda event: None, settle=0.5)
+    assert len(checks) == 2
+    assert checks[0] - start < 0.4, "the first check does not wait for the end of the watch"
+    assert checks[1] - checks[0] >= 0.44, "the last check is at the end of the watch"
+    assert loop.time() - checks[0] < 0.5 + 0.04, "checks come on top of the watch"
+
+
+async def test_a_watched_member_that_answers_wrongly_at_the_end_fails() -> None:
+    answers = iter(["", "it answers /work with nonsense"])
+
+    async def health(runtime: object) -> str:
+        return next(answers)
+
+    member = gateway()
+    events: list[RestartEvent] = []
+    assert not await restart_member(
+        member, NEW, FakeFleet(member).parts(health=health), events.append, settle=0.1
+    )
+    assert of_kind(events, "member_failed")[0].check == "health"
+
+
+async def test_a_check_that_hangs_does_not_hide_the_death_of_a_watched_member() -> None:
+    async def health(runtime: object) -> str:
+        await asyncio.sleep(3600)
+        return ""
+
+    member = gateway()
+    fleet = FakeFleet(member)
+    events: list[RestartEvent] = []
+    asyncio.get_running_loop().call_later(0.1, lambda: fleet.serving.clear())
+    async with asyncio.timeout(5):
+        assert not await restart_member(member, NEW, fleet.parts(health=health), events.append, settle=1.0)
+    assert of_kind(events, "member_failed")[0].check == "settle"
+
+
 async def test_a_host_check_can_refuse_a_member() -> None:
     async def health(runtime: object) -> str:
         return "it answers /work with nonsense"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nedura.fleet.supervisors.systemd import start_verb
+from nedura.fleet.supervisors.systemd import processes_of, start_verb
 from nedura.fleet.supervisors.unit_state import PROPERTIES, UnitState, parse_show, why_down
 
 UNIT = {
@@ -17,7 +18,7 @@ UNIT = {
     "ControlGroup": "/user.slice/user-1001.slice/user@1001.service/app.slice/nedura-gateway.service",
     "FragmentPath": "/home/u/.config/systemd/user/nedura-gateway.service",
     "Environment": 'A=1 "B=x y" EMPTY= DROPIN=1 NEDURA_HOME=/home/u/.nedura',
-    "TimeoutStopUSec": "1min 45s", "TimeoutStartUSec": "infinity", "RestartUSec": "5s", "User": "",
+    "TimeoutStopUSec": "1min 45s", "TimeoutStartUSec": "infinity", "RestartUSec": "5s", "User": "", "Type": "notify",
 }  # fmt: skip
 
 
@@ -93,3 +94,21 @@ def test_two_units_in_one_answer_the_unknown_one_with_its_defaults() -> None:
     first, second = parse_show(text)
     assert (first.environment["B"], first.environment["EMPTY"]) == ("x y", "")
     assert (second.load, second.running) == ("not-found", False)
+
+
+def test_the_processes_of_a_unit_are_read_from_its_control_group(tmp_path: Path) -> None:
+    folder = tmp_path / "user.slice" / "app.slice" / "nedura-gateway.service"
+    folder.mkdir(parents=True)
+    (folder / "cgroup.procs").write_text("4242\n4250\n")
+    name = "/user.slice/app.slice/nedura-gateway.service"
+    assert processes_of(name, tmp_path) == {4242, 4250}
+    (folder / "cgroup.procs").write_text("")
+    assert processes_of(name, tmp_path) == frozenset()
+    assert processes_of("/user.slice/gone.service", tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "notifies"), [("notify", True), ("notify-reload", True), ("simple", False), ("", False)]
+)
+def test_which_units_say_themselves_that_they_are_ready(kind: str, notifies: bool) -> None:
+    assert show(Type=kind).notifies is notifies
