@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
+from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 import attrs
 
 from nedura.clock import Clock, SystemClock
-from nedura.errors import NeduraError
+from nedura.errors import NeduraError, StoreError
 from nedura.fanin import Report
 from nedura.fleet.budget import drain_limit, restart_budget
 from nedura.fleet.claim import lock_holder
@@ -30,9 +32,12 @@ from nedura.fleet.restart_events import (
 )
 from nedura.fleet.restart_lock import RestartLock, patience
 from nedura.fleet.serving import Health, Look, Standing, await_serving, judge_standing, stays_well
+from nedura.fleet.silence import SILENCE_SECONDS, Silence
+from nedura.fleet.statefile import StateRecord, read_state
 from nedura.fleet.supervisors.base import RestartError, Supervisor
 from nedura.fleet.takeover import ANOTHER_HOME, doubts
 from nedura.installs import CodeIdentity
+from nedura.records import remove, write_bytes
 from nedura.text import clean
 
 __all__ = ["RestartParts", "claim_holder", "progress_step", "restart_member", "triage", "waiting_words"]
@@ -62,6 +67,21 @@ def claim_holder(runtime: Runtime) -> tuple[int, int | None]:
     return runtime.pid, runtime.start_time
 
 
+def takes_files(home: Path) -> bool:
+    """Whether a home can be written now; a member that cannot say anything there is not silent."""
+    trial = home / ".restart-trial"
+    try:
+        write_bytes(trial, b"")
+        remove(trial)
+    except StoreError:
+        return False
+    return True
+
+
+def _state_record(home: Path) -> StateRecord | None:
+    return read_state(home, time.time())
+
+
 @attrs.frozen(kw_only=True)
 class RestartParts:
     """What a restart works with.
@@ -74,6 +94,8 @@ class RestartParts:
         processes, clock: seams.
         drain_limit: a member's declared drain seconds -> how long it is waited for.
         serving_timeout: seconds from a start to a verified answer.
+        record: what a home's state file says; `writable`: whether the home takes a file now.
+        silence: seconds without any sign of life that prove a process wedged whose socket is dead, too.
         patience: a member's declared drain seconds -> how long somebody else's restart of it is waited for.
         wedged_wait: seconds that a process whose loop stands still gets after each signal.
         tick: seconds between two progress lines at the start of a wait.
@@ -87,6 +109,9 @@ class RestartParts:
     clock: Clock = attrs.field(factory=SystemClock)
     drain_limit: Callable[[float | None], float] = drain_limit
     serving_timeout: float = SERVING_SECONDS
+    record: Callable[[Path], StateRecord | None] = _state_record
+    writable: Callable[[Path], bool] = takes_files
+    silence: float = SILENCE_SECONDS
     patience: Callable[[float | None], float] = patience
     wedged_wait: float = 5.0
     tick: float = 1.0
@@ -296,11 +321,14 @@ class _Restart:
         """Ask the member to finish and wait for its end; False when it does not end by itself."""
         parts, runtime = self.parts, self.runtime
         pid, start_time = parts.holder(runtime)
+        start = parts.clock.monotonic()
+        silence = Silence(pid, start_time, start, parts.silence)
+        silence.read(parts.record(runtime.home), start)
         sent = parts.processes.send(pid, start_time, signal.SIGUSR1)
         if not sent:
             self.say(f"a restart without drain: {sent.reason}")
             return sent.outcome == "gone"  # too late counts as drained
-        limit, start = parts.drain_limit(runtime.drain_budget_s), parts.clock.monotonic()
+        limit = parts.drain_limit(runtime.drain_budget_s)
         while True:
             elapsed = parts.clock.monotonic() - start
             step = progress_step(elapsed, parts.tick)
@@ -313,13 +341,9 @@ class _Restart:
             answer = await parts.look(runtime.home)
             if answer is not None and (answer.pid, answer.start_time) != (pid, start_time):
                 return True
-            if answer is not None and answer.wedged:
+            words = self.heard(answer, silence, pid, start_time)
+            if (answer is not None and answer.wedged) or self.silent(silence):
                 return await self.end_wedged()
-            words = waiting_words(answer)
-            if answer is None and parts.processes.halted(pid):
-                # it cannot finish its turns, nor even see the signal, until somebody lets it run again
-                parts.processes.send(pid, start_time, signal.SIGCONT)
-                words = "its process, which a signal had halted, to run again"
             self.report(
                 DrainWaiting(
                     profile=runtime.profile,
@@ -329,6 +353,33 @@ class _Restart:
                     limit=limit,
                 )
             )
+
+    def heard(self, answer: Runtime | None, silence: Silence, pid: int, start_time: int | None) -> str:
+        """Take down what a draining process says, by its socket or else by its state file; what it still does, in words."""
+        now = self.parts.clock.monotonic()
+        if answer is not None:
+            silence.heard(now)
+            return waiting_words(answer)
+        if self.parts.processes.halted(pid):
+            # it cannot finish its turns, nor even see the signal, until somebody lets it run again
+            self.parts.processes.send(pid, start_time, signal.SIGCONT)
+            silence.heard(now)
+            return "its process, which a signal had halted, to run again"
+        record = self.parts.record(self.runtime.home)
+        silence.read(record, now)
+        if record is not None and record.pid == pid and record.active_agents:
+            return waiting_words(attrs.evolve(self.runtime, active_turns=record.active_agents, detail={}))
+        return waiting_words(None)
+
+    def silent(self, silence: Silence) -> bool:
+        """Whether a process that does not answer is proven wedged."""
+        now = self.parts.clock.monotonic()
+        if not silence.proof(now, writable=True):
+            return False
+        reason = silence.proof(now, writable=self.parts.writable(self.runtime.home))
+        if reason:
+            self.say(f"the end of a process that hangs: {reason}")
+        return bool(reason)
 
     async def end_wedged(self) -> bool:
         """End a process whose loop stands still: SIGTERM, then SIGKILL, a few seconds each. False when it survives."""

@@ -7,6 +7,7 @@ that runs from the start), `command` (what that turn runs), `fault` (what a bad 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from nedura.fleet import FleetMember, MemberOptions
 from nedura.fleet.drain import DrainSettings
+from nedura.fleet.statefile import read_state
 from nedura.installs import CodeIdentity
 
 
@@ -66,6 +68,10 @@ async def main() -> int:
         if fault == "dies":
             await asyncio.sleep(0.5)
             os._exit(3)
+        if fault == "frozen":
+            while (seen := read_state(home, 0.0)) is None or seen.state != "running":
+                await asyncio.sleep(0.02)
+            ctypes.PyDLL(None).sleep(3600)  # a library that keeps the interpreter: no thread of it runs
         if fault == "wedge":
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
             time.sleep(3600)

@@ -21,6 +21,8 @@ from nedura.fleet.processes import system_processes
 from nedura.fleet.restart import RestartParts
 from nedura.fleet.restart_events import MemberFailed, MemberRestarted, RestartEvent
 from nedura.fleet.rolling import restart_rest, roll
+from nedura.fleet.socketpath import find_socket
+from nedura.fleet.statefile import read_state
 from nedura.fleet.supervisors.manual import ManualSupervisor
 from nedura.fleet.takeover import StopLimits, stop_member
 from nedura.installs import CodeIdentity
@@ -241,3 +243,50 @@ async def test_a_forged_claim_gets_no_innocent_process_signalled(tmp_path: Path)
         lock.release()
         innocent.kill()
         await innocent.wait()
+
+
+async def test_a_frozen_interpreter_is_ended_and_a_drain_behind_a_dead_socket_is_not(tmp_path: Path) -> None:
+    """No thread of the first one runs; the second only lost its socket and finishes its turn (facts/runtime.md 5.7)."""
+    root = make_root(tmp_path)
+    busy = add_profile(root, "busy")
+    (root / "fault").write_text("frozen")
+    (busy / "fault").write_text("none")
+    (busy / "command").write_text(f"while [ ! -e {busy}/go ]; do sleep 0.05; done")
+    async with running(root, busy) as (member,):
+        frozen = await asyncio.create_subprocess_exec(
+            str(root / "bin" / "nedura"), "gateway", "run", env={**os.environ, "NEDURA_HOME": str(root)},
+            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        async with asyncio.timeout(10):
+            while (state := read_state(root, 0.0)) is None or state.state != "running":
+                await asyncio.sleep(0.02)
+        await asyncio.sleep(0.1)
+        assert await look(root) is None
+        stat = system_processes().stat(frozen.pid)
+        assert stat is not None
+        silent = attrs.evolve(
+            member, profile="default", home=root, pid=frozen.pid, start_time=stat.start_time
+        )
+        socket = find_socket(busy, "gateway", os.environ, os.getuid())
+        assert socket is not None
+        socket.unlink()
+        (root / "fault").write_text("")
+        (busy / "command").write_text("")
+        (root / "version").write_text("2")
+        began = time.monotonic()
+        events = []
+        for one, silence in ((member, 90.0), (silent, 0.5)):
+            pace = parts(silence=silence, wedged_wait=0.3)
+            async for event in restart_rest([one], identity("2"), parts=pace):
+                events.append(event)
+                if event.kind == "drain_waiting" and "1 running turn" in event.copy:
+                    (busy / "go").touch()
+        assert time.monotonic() - began < 25
+        assert {event.profile for event in events if isinstance(event, MemberRestarted)} == {
+            "default",
+            "busy",
+        }
+        assert (busy / "go").exists(), "its turn was cut short"
+        for home in (root, busy):
+            os.kill((await serving(home)).pid, signal.SIGKILL)
+        await frozen.wait()
