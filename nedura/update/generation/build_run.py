@@ -27,7 +27,8 @@ from nedura.update.generation.candidate import Building, Inputs
 from nedura.update.generation.environment import discard
 from nedura.update.generation.generations import Manifest
 from nedura.update.generation.thin import python_of
-from nedura.update.generation.tree import hash_files, materialise
+from nedura.update.generation.tree import materialise
+from nedura.update.generation.tree_files import hash_files
 from nedura.update.generation.tree_rules import Entry
 from nedura.update.source.git import Git
 from nedura.wire import Event

@@ -26,7 +26,8 @@ from nedura.update.generation.generations import (
 )
 from nedura.update.generation.interpreter import Interpreter
 from nedura.update.generation.thin import python_of, write_venv
-from nedura.update.generation.tree import Base, compile_tree, hash_files, list_tree, materialise, rewrite
+from nedura.update.generation.tree import compile_tree, list_tree, materialise, rewrite
+from nedura.update.generation.tree_files import Base, Seen, hash_files
 from nedura.update.generation.tree_rules import Entry
 from nedura.update.run import Candidate
 from nedura.update.source.git import Git
@@ -151,21 +152,20 @@ class Building:
         if not self.entries:
             self.entries = list_tree(self.git, self.inputs.tree, self.product.roots)
         self.git.run("update-ref", generation_ref(self.folder.name), self.inputs.commit)
-        self.written = materialise(
-            self.git, self.inputs.tree, self.entries, self.tree, self.paths.folder, self.base
-        )
-        self._read_back()
+        laid = materialise(self.git, self.inputs.tree, self.entries, self.tree, self.paths.folder, self.base)
+        self.written = laid.written
+        self._read_back([entry for entry in self.entries if entry.path not in laid.proven])
 
-    def _read_back(self) -> None:
-        """Compare every byte; what was linked from a changed generation is written afresh."""
-        found = hash_files(self.tree, self.entries)
-        linked = [e for e in self.entries if found[e.path] != e.oid and e.path not in self.written]
+    def _read_back(self, unread: Sequence[Entry]) -> None:
+        """Compare every byte that was not read yet; what was linked from a changed generation is written afresh."""
+        found = hash_files(self.tree, unread)
+        linked = [e for e in unread if found[e.path] != e.oid and e.path not in self.written]
         if linked:
             self.repaired = tuple(e.path for e in linked)
             rewrite(self.git, self.inputs.tree, linked, self.tree, self.paths.folder)
             self.written.update(self.repaired)
             found.update(hash_files(self.tree, linked))
-        differing = {e.path: found[e.path] for e in self.entries if found[e.path] != e.oid}
+        differing = {e.path: found[e.path] for e in unread if found[e.path] != e.oid}
         converting = any(e.path.rpartition("/")[2] == ".gitattributes" for e in self.entries)
         if differing and (not converting or "missing" in differing.values()):
             shown = ", ".join(clean(path, 80) for path in sorted(differing)[:3])
@@ -250,19 +250,30 @@ def start(
     inputs: Inputs,
     environ: Mapping[str, str],
     entries: Sequence[Entry] = (),
+    seen: Mapping[str, Seen] | None = None,
 ) -> Building:
     """Begin a generation at its final path, linking from what is current.
+
+    Args:
+        paths: the install.
+        git: its repository.
+        product: whose tree it is.
+        inputs: what it is made from.
+        environ: where children's variables come from.
+        entries: files of the tree, once listed.
+        seen: what this run has read of what is current.
 
     Raises:
         StoreError: the pointer is damaged.
     """
+    base = base_of(paths.pointed())
     return Building(
         paths=paths,
         git=git,
         product=product,
         inputs=inputs,
         folder=next_generation(paths),
-        base=base_of(paths.pointed()),
+        base=attrs.evolve(base, seen=seen) if base is not None and seen else base,
         environ=environ,
         entries=list(entries),
     )

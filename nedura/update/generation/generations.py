@@ -20,7 +20,7 @@ from nedura.installs import GENERATION_NAME, CodeIdentity, InstallPaths
 from nedura.records import fsync_folder, read_json, write_bytes, write_json
 from nedura.update.generation.environment import sync_filesystem
 from nedura.update.generation.thin import flip, next_name, protect
-from nedura.update.generation.tree import Base, hash_files
+from nedura.update.generation.tree_files import Base, Seen, read_files
 from nedura.update.generation.tree_rules import Entry
 from nedura.update.state.levels import StateRange
 
@@ -32,6 +32,7 @@ __all__ = [
     "list_generations",
     "next_generation",
     "point",
+    "read_generation",
     "read_manifest",
     "seal",
     "verify_generation",
@@ -177,18 +178,29 @@ def base_of(folder: Path | None) -> Base | None:
     return Base(tree=folder / "tree", files=plain, tag=str(manifest.python.get("tag", "")))
 
 
-def verify_generation(folder: Path) -> list[str]:
-    """Paths whose bytes or mode are not what the manifest says.
+def read_generation(folder: Path, manifest: Manifest) -> dict[str, Seen]:
+    """Read every byte that a manifest vouches for, by path."""
+    entries = [Entry(mode, oid, 0, path) for path, (mode, oid) in manifest.files.items()]
+    entries += [Entry("100644", oid, 0, path) for path, oid in manifest.built.items()]
+    return read_files(folder / "tree", entries)
+
+
+def verify_generation(folder: Path, seen: Mapping[str, Seen] | None = None) -> list[str]:
+    """Paths whose bytes or kind are not what the manifest says.
+
+    Args:
+        folder: the generation.
+        seen: from `read_generation`, when this run has read it already.
 
     Raises:
         StoreError: there is no manifest.
     """
     manifest = read_manifest(folder)
-    entries = [Entry(mode, oid, 0, path) for path, (mode, oid) in manifest.files.items()]
-    entries += [Entry("100644", oid, 0, path) for path, oid in manifest.built.items()]
-    found = hash_files(folder / "tree", entries)
-    expected = {entry.path: manifest.written.get(entry.path, entry.oid) for entry in entries}
-    return sorted(path for path, oid in expected.items() if found.get(path) != oid)
+    found = read_generation(folder, manifest) if seen is None else seen
+    expected = {path: manifest.written.get(path, oid) for path, (_, oid) in manifest.files.items()} | dict(
+        manifest.built
+    )
+    return sorted(path for path, oid in expected.items() if path not in found or found[path].oid != oid)
 
 
 def point(paths: InstallPaths, pointer: Path, folder: Path | None, *, durable: bool = True) -> None:

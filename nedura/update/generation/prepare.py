@@ -35,12 +35,13 @@ from nedura.update.generation.collect import folder_size, sweep
 from nedura.update.generation.disk import Need, check_room, tree_need
 from nedura.update.generation.environment import environment_hash, is_complete
 from nedura.update.generation.failed import check_not_failed
-from nedura.update.generation.generations import Manifest, read_manifest, verify_generation
+from nedura.update.generation.generations import Manifest, read_generation, read_manifest, verify_generation
 from nedura.update.generation.interpreter import Interpreter, choose
 from nedura.update.generation.prepare_environment import prepare_environment
 from nedura.update.generation.record import InstallRecord, read_record, write_record
 from nedura.update.generation.thin import python_of
 from nedura.update.generation.tree import list_tree
+from nedura.update.generation.tree_files import Seen
 from nedura.update.generation.tree_rules import Entry
 from nedura.update.prompt import said_yes
 from nedura.update.run import Candidate, Run
@@ -82,6 +83,7 @@ class Work:
     decisions: list[Decision] = attrs.field(factory=list)
     known: tuple[str, ...] = ()
     ahead: Future[Edits] | None = None
+    seen: Mapping[str, Seen] | None = None
 
 
 async def prepare(run: Run) -> AsyncGenerator[Event, None]:
@@ -233,14 +235,18 @@ async def choose_target(work: Work) -> AsyncGenerator[Event, None]:
 
 
 def _fetch(work: Work, current: str) -> Target:
-    """Fetch the target. The source's edits are read meanwhile: neither needs the other, and both wait for git."""
+    """Fetch the target. Meanwhile the source's edits are read, and every byte of what is current: none needs the other."""
     tracking = work.source.tracking if work.source is not None else ""
     work.known = known_tips(work.git, work.choice, tracking)
-    if work.source is None:
-        return fetch_target(work.git, work.remote, work.choice, current, known=work.known)
-    with ThreadPoolExecutor(1) as beside:  # its end waits for the reader, whatever becomes of the fetch
-        work.ahead = beside.submit(contextvars.copy_context().run, _edits, work, work.source)
-        return fetch_target(work.git, work.remote, work.choice, current, known=work.known)
+    with ThreadPoolExecutor(2) as beside:  # its end waits for the readers, whatever becomes of the fetch
+        if work.source is not None:
+            work.ahead = beside.submit(contextvars.copy_context().run, _edits, work, work.source)
+        reading = None
+        if work.current is not None and work.manifest is not None:
+            reading = beside.submit(read_generation, work.current, work.manifest)
+        target = fetch_target(work.git, work.remote, work.choice, current, known=work.known)
+        work.seen = reading.result() if reading is not None else None
+    return target
 
 
 def _edits(work: Work, source: Source) -> Edits:
@@ -331,7 +337,7 @@ async def build_aside(work: Work) -> AsyncGenerator[Event, None]:
     check_not_failed(work.paths, hashed, retry=work.run.options.retry)
     await in_thread(_admit, work, inputs)
     building = await in_thread(
-        start, work.paths, work.git, work.run.product, inputs, work.run.environ, work.entries
+        start, work.paths, work.git, work.run.product, inputs, work.run.environ, work.entries, work.seen
     )
     try:
         steps = _steps(work, building)
@@ -434,7 +440,7 @@ def _unchanged(work: Work, hashed: str) -> Candidate | None:
         return None
     if manifest.env and not is_complete(work.paths.envs / manifest.env):
         return None
-    if verify_generation(current):
+    if verify_generation(current, work.seen):
         return None
     return Candidate(
         layout="sealed",

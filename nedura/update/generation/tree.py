@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+import contextvars
 import os
 import secrets
-from collections.abc import Container, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
-
-import attrs
+from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 from nedura.errors import UpdateError
 from nedura.programs import child_environment
@@ -19,6 +16,7 @@ from nedura.records import make_folder
 from nedura.text import clean
 from nedura.update.bounded import run_bounded
 from nedura.update.generation.interpreter import Interpreter
+from nedura.update.generation.tree_files import Base, folder_handle, link_entries, link_name
 from nedura.update.generation.tree_rules import (
     Entry,
     check_entries,
@@ -30,20 +28,25 @@ from nedura.update.generation.tree_rules import (
 )
 from nedura.update.source.git import Git
 
-__all__ = ["Base", "Files", "compile_tree", "hash_files", "list_tree", "materialise", "rewrite"]
+__all__ = ["Laid", "compile_tree", "list_tree", "materialise", "rewrite"]
 
-Files = dict[str, tuple[str, str]]
-"""path -> (git mode, blob id)."""
+P = ParamSpec("P")
+T = TypeVar("T")
+COMPLETE: Final = "."
+"""Last word of a compiler that did all of its share."""
 WORKER: Final = Path(__file__).with_name("compile_worker.py")
 
 
-@attrs.frozen(kw_only=True)
-class Base:
-    """The generation that unchanged files are linked from."""
+class Laid(NamedTuple):
+    """How a tree came to be.
 
-    tree: Path
-    files: Mapping[str, tuple[str, str]]
-    tag: str
+    Attributes:
+        written: paths of the files that were written, not linked.
+        proven: paths of linked files that this run has read already.
+    """
+
+    written: set[str]
+    proven: set[str]
 
 
 def list_tree(git: Git, tree: str, roots: Sequence[str] = ("",), *, submodules: bool = False) -> list[Entry]:
@@ -98,7 +101,7 @@ def read_blobs(git: Git, oids: Sequence[str], limit: int = 1 << 20) -> dict[str,
 
 def materialise(
     git: Git, tree: str, entries: Sequence[Entry], folder: Path, scratch: Path, base: Base | None = None
-) -> set[str]:
+) -> Laid:
     """Write a tree into a folder that does not exist yet.
 
     Args:
@@ -109,44 +112,35 @@ def materialise(
         scratch: folder for the temporary index.
         base: generation to link from.
 
-    Returns:
-        paths of the files that were written, not linked.
-
     Raises:
         UpdateError: git or the disk refused.
     """
+    files: Mapping[str, tuple[str, str]] = base.files if base is not None else {}
+    same = [entry for entry in entries if files.get(entry.path) == (entry.mode, entry.oid)]
+    linked = {entry.path for entry in same}
+    others = [entry.path for entry in entries if entry.path not in linked]
     try:
         make_folder(folder)
         for name in sorted({e.path.rpartition("/")[0] for e in entries} - {""}):
             os.makedirs(folder / name, 0o700, exist_ok=True)
-        others = _link_unchanged(entries, folder, base)
+        with ThreadPoolExecutor(1) as beside:  # git writes while we link; its end is waited for in any case
+            writing = _beside(beside, _check_out, git, tree, others, folder, scratch) if others else None
+            failed, proven = link_entries(base, same, folder) if base is not None else ([], set[str]())
+            if writing is not None:
+                writing.result()
     except OSError as error:
         raise UpdateError(
             f"The new version cannot be written: {error.strerror}.", stop_class="disk"
         ) from error
-    if others:
-        _check_out(git, tree, others, folder, scratch)
-    return set(others)
+    if failed:
+        _check_out(git, tree, failed, folder, scratch)
+    return Laid({*others, *failed}, proven)
 
 
-def _link_unchanged(entries: Sequence[Entry], folder: Path, base: Base | None) -> list[str]:
-    """Link what is the same in the base; return the rest."""
-    if base is None:
-        return [entry.path for entry in entries]
-    return [
-        entry.path
-        for entry in entries
-        if base.files.get(entry.path) != (entry.mode, entry.oid) or not _link(base.tree, folder, entry.path)
-    ]
-
-
-def _link(source: Path, target: Path, name: str) -> bool:
-    """Hard-link one file from generation to generation; False where it must be written instead (EPERM, EMLINK, EXDEV, gone)."""
-    try:
-        os.link(f"{source}/{name}", f"{target}/{name}", follow_symlinks=False)
-    except OSError:
-        return False
-    return True
+def _beside(pool: ThreadPoolExecutor, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+    """Run something in a pool's thread so that a cancelled update ends its programs, too."""
+    context = contextvars.copy_context()
+    return pool.submit(lambda: context.run(work, *args, **kwargs))
 
 
 def _check_out(git: Git, tree: str, paths: Sequence[str], folder: Path, scratch: Path) -> None:
@@ -173,25 +167,6 @@ def rewrite(git: Git, tree: str, entries: Sequence[Entry], folder: Path, scratch
     for entry in entries:
         Path(folder, entry.path).unlink(missing_ok=True)
     _check_out(git, tree, [entry.path for entry in entries], folder, scratch)
-
-
-def hash_files(folder: Path, entries: Sequence[Entry]) -> dict[str, str]:
-    """Blob ids of what is on disk, by path; a file that is missing or of another kind has the id `missing`."""
-    algorithm = "sha256" if entries and len(entries[0].oid) == 64 else "sha1"
-
-    def one(entry: Entry) -> tuple[str, str]:
-        try:
-            if entry.mode == "120000":
-                data = os.fsencode(os.readlink(f"{folder}/{entry.path}"))
-            else:
-                handle = os.open(f"{folder}/{entry.path}", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-                with os.fdopen(handle, "rb") as file:
-                    data = file.read()
-        except OSError:
-            return entry.path, "missing"
-        return entry.path, hashlib.new(algorithm, b"blob %d\0" % len(data) + data).hexdigest()
-
-    return dict(map(one, entries))
 
 
 def compile_tree(
@@ -224,38 +199,60 @@ def compile_tree(
         UpdateError: a compiler died or ran out of time.
     """
     usable = base if base is not None and base.tag == python.tag else None
-    todo = _link_bytecode(folder, paths, usable, python.tag, written)
-    workers = max(1, min(workers, len(todo) // 40 + 1))
-    shares = [todo[start::workers] for start in range(workers)]
+    new: list[str] = []
+    same: list[str] = []
+    for path in paths:
+        (new if usable is None or path in written else same).append(path)
+    failed: dict[str, str] = {}
     with ThreadPoolExecutor(workers) as pool:
-        results = pool.map(lambda share: _compile_share(folder, share, python, environ, timeout), shares)
-        return {path: message for result in results for path, message in result}
+        jobs = _shared(pool, folder, new, python, environ, timeout, workers)
+        rest = _link_bytecode(usable, folder, same, python.tag) if usable is not None else []
+        jobs += _shared(pool, folder, rest, python, environ, timeout, workers)
+        for job in jobs:
+            failed.update(job.result())
+    return failed
 
 
-def _link_bytecode(
-    folder: Path, paths: Iterable[str], base: Base | None, tag: str, written: Container[str]
-) -> list[str]:
+def _shared(
+    pool: ThreadPoolExecutor,
+    folder: Path,
+    todo: Sequence[str],
+    python: Interpreter,
+    environ: Mapping[str, str] | None,
+    timeout: float,
+    workers: int,
+) -> list[Future[dict[str, str]]]:
+    """Hand files to compilers: as many as are worth their start."""
+    count = max(1, min(workers, len(todo) // 40 + 1))
+    shares = [todo[start::count] for start in range(count)]
+    return [
+        _beside(pool, _compile_share, folder, share, python, environ, timeout) for share in shares if share
+    ]
+
+
+def _link_bytecode(base: Base, folder: Path, paths: Iterable[str], tag: str) -> list[str]:
     """Take over bytecode of the files that are the base's own: same time stamp and size, so it stays valid. Return the rest."""
     rest, made = [], set()
-    for path in paths:
-        parent, _, name = path.rpartition("/")
-        cache = f"{parent}/__pycache__".lstrip("/")
-        if base is None or path in written:
-            rest.append(path)
-            continue
-        if cache not in made:
-            os.makedirs(f"{folder}/{cache}", 0o700, exist_ok=True)
-            made.add(cache)
-        if not _link(base.tree, folder, f"{cache}/{name.removesuffix('.py')}.{tag}.pyc"):
-            rest.append(path)
+    try:
+        with folder_handle(base.tree) as source, folder_handle(folder) as target:
+            for path in paths:
+                parent, _, name = path.rpartition("/")
+                cache = f"{parent}/__pycache__".lstrip("/")
+                if cache not in made:
+                    os.makedirs(f"{folder}/{cache}", 0o700, exist_ok=True)
+                    made.add(cache)
+                if not link_name(source, target, f"{cache}/{name.removesuffix('.py')}.{tag}.pyc"):
+                    rest.append(path)
+    except OSError as error:
+        raise UpdateError(
+            f"The new version cannot be written: {error.strerror}.", stop_class="disk"
+        ) from error
     return rest
 
 
 def _compile_share(
     folder: Path, share: Sequence[str], python: Interpreter, environ: Mapping[str, str] | None, timeout: float
-) -> list[tuple[str, str]]:
-    if not share:
-        return []
+) -> dict[str, str]:
     try:
         answer = run_bounded(
             [python.path, "-I", "-S", "-B", str(WORKER)],
@@ -265,11 +262,11 @@ def _compile_share(
             timeout=timeout,
             sweep=True,
         )
-        failed = json.loads(answer.out) if answer.code == 0 else None
-    except (ValueError, OSError):
-        failed = None
-    if failed is None:
+        told = answer.out.decode("utf-8", "surrogateescape").split("\0") if answer.code == 0 else []
+    except OSError:
+        told = []
+    if not told or told.pop() != COMPLETE or len(told) % 2:
         raise UpdateError(
             "The new version cannot be compiled: the compiler ended early.", stop_class="compile"
         )
-    return [(str(name), clean(message)) for name, message in failed]
+    return {name: clean(message) for name, message in zip(told[::2], told[1::2], strict=True)}

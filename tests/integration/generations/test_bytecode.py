@@ -10,7 +10,8 @@ from importlib.util import cache_from_source
 from pathlib import Path
 
 from nedura.update.generation.interpreter import base_python, inspect
-from nedura.update.generation.tree import Base, compile_tree
+from nedura.update.generation.tree import compile_tree
+from nedura.update.generation.tree_files import Base
 
 SOURCE = '"""Words."""\n\n\ndef f(a: int = 1) -> list[int]:\n    return [a for a in range(a)]\n'
 
