@@ -20,6 +20,7 @@ __all__ = ["UNSUPPORTED", "flip", "next_name", "protect", "python_of", "write_ve
 
 UNSUPPORTED: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EINVAL})
 """What flock says on a folder of a file system that cannot do it (NFS may not)."""
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PIN: Final = '''\
 """Pins this process to one generation and holds its lease (a shared flock that ends with the process). Written by nedura."""
 
@@ -134,19 +135,36 @@ def python_of(folder: Path) -> Path:
     return folder / "venv" / "bin" / "python"
 
 
-def protect(folder: Path, paths: Sequence[str] | None = None) -> None:
-    """Take write permission from files (all, or the named ones) and from every folder of a generation."""
-    for path, _, files in os.walk(folder):
-        if paths is None:
-            for name in files:
-                _read_only(f"{path}/{name}")
-        os.chmod(path, 0o555)
+def protect(folder: Path) -> None:
+    """Take write permission from every file and folder of a part of a generation. No link is followed.
+
+    Raises:
+        OSError: the system refused.
+    """
+    handle = os.open(folder, _FOLDER)
+    try:
+        _protect(handle)
+    finally:
+        os.close(handle)
 
 
-def _read_only(file: str) -> None:
-    mode = os.lstat(file).st_mode
-    if not stat.S_ISLNK(mode) and (mode & 0o222 or mode & 0o444 != 0o444):
-        os.chmod(file, 0o555 if mode & 0o100 else 0o444)
+def _protect(handle: int) -> None:
+    """By handles: looking each name up from the root took longer than everything else."""
+    folders = []
+    with os.scandir(handle) as found:
+        for entry in found:
+            mode = entry.stat(follow_symlinks=False).st_mode
+            if stat.S_ISDIR(mode):
+                folders.append(entry.name)
+            elif not stat.S_ISLNK(mode) and (mode & 0o222 or mode & 0o444 != 0o444):
+                os.chmod(entry.name, 0o555 if mode & 0o100 else 0o444, dir_fd=handle)
+    for name in folders:
+        below = os.open(name, _FOLDER, dir_fd=handle)
+        try:
+            _protect(below)
+        finally:
+            os.close(below)
+    os.fchmod(handle, 0o555)
 
 
 def flip(install: Path, pointer: str, name: str, *, durable: bool = True) -> None:
