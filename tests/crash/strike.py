@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -18,10 +19,11 @@ from tests.crash.host import Host
 from tests.crash.plan import Kill
 from tests.crash.trace import CALLS, START, family
 
-__all__ = ["UPDATE", "Blow", "has_strace", "heed_ctrl_c", "strike"]
+__all__ = ["UPDATE", "Blow", "Run", "has_strace", "heed_ctrl_c", "strike"]
 
 UPDATE: Final = ("update", "--json")
 _STAGE: Final = re.compile(rb'"kind":"stage_started".*?"stage":"(\w+)"')
+_CALL: Final = re.compile(rb"^(\d+)\s+\w+\(")
 _TICK: Final = 0.004
 _BEFORE: Final = frozenset({START, "plan", "snapshot", "prepare", "validate", "commit"})
 """Stages in which an update has started nothing that lives on."""
@@ -135,7 +137,7 @@ def _tracer_of(pid: int) -> int:
 
 
 @attrs.define
-class _Run:
+class Run:
     """One update under observation.
 
     The tracer of a run that is traced from its beginning is a grandchild (`strace -D`), so that the process we started is the update
@@ -155,6 +157,7 @@ class _Run:
     start: float = attrs.field(factory=time.monotonic)
     seen: dict[str, float] = attrs.field(factory=dict)
     read: int = 0
+    made: Counter[bytes] = attrs.field(factory=Counter)
     struck: bool = False
     failed: bool = False
 
@@ -216,34 +219,48 @@ class _Run:
         kill, now = self.kill, time.monotonic()
         if kill is None:
             return False
+        if kill.what == "eio":
+            if self.tracer and not self.failed and self._someone_failed():
+                self._let_go()  # one call is enough, and without a tracer it goes on faster
+            return False
         if kill.how == "call":
             if (
                 self.filtered and self.stage not in _BEFORE
             ):  # the call never came, and what is started now would live on
                 return True
-            return self._someone_was_struck()
+            return self.someone_was_struck()
         if kill.how == "stage":  # a stage may be over before we look: then it strikes the next one
             return kill.stage in self.seen and now - self.seen[kill.stage] >= kill.after
         return now - self.start >= kill.after
 
-    def _someone_was_struck(self) -> bool:
-        """The struck process is gone; the rest of the tree goes too."""
-        return self._traced(b"+++ killed by SIGKILL +++") or self.process.poll() in (137, -9)
+    def someone_was_struck(self) -> bool:
+        """A thread has made as many calls as it may; the update ends processes of its own by SIGKILL, too, so that says nothing."""
+        assert self.kill is not None
+        for line in self._new_lines():
+            found = _CALL.match(line)
+            if found:
+                self.made[found[1]] += 1
+                self.struck = self.struck or self.made[found[1]] == self.kill.number
+        return self.struck
 
-    def _traced(self, words: bytes) -> bool:
-        """Whether the trace says so somewhere; what was read is not read again, but for what may be half of the words."""
+    def _someone_failed(self) -> bool:
+        self.failed = self.failed or any(b"(INJECTED)" in line for line in self._new_lines())
+        return self.failed
+
+    def _new_lines(self) -> list[bytes]:
+        """What the trace says since the last look; half a line is left for the next one."""
         assert self.trace is not None
         with self.trace.open("rb") as file:
-            file.seek(max(0, self.read - len(words)))
+            file.seek(self.read)
             data = file.read()
-            self.read = file.tell()
-        self.struck = self.struck or words in data
-        return self.struck
+        end = data.rfind(b"\n") + 1
+        self.read += end
+        return data[:end].splitlines()
 
     def _ended(self, code: int) -> Blow:
         kill = self.kill
         if kill is not None and kill.what == "eio":
-            hit = self.failed or self._traced(b"(INJECTED)")
+            hit = self._someone_failed()
             return Blow(code=code, reached=hit, stage=kill.stage, by_call=hit)
         killed = code in (-9, 137)
         return Blow(code=None if killed else code, reached=killed, stage=self.stage)
@@ -383,7 +400,7 @@ def strike(
             start_new_session=True,
         )
         offset = log.tell()
-    run = _Run(host, kill, traced, limit, process, out, offset, filtered=filtered)
+    run = Run(host, kill, traced, limit, process, out, offset, filtered=filtered)
     try:
         return run.watch()
     finally:

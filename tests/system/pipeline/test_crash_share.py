@@ -16,7 +16,7 @@ from tests.crash.harness import Harness
 from tests.crash.host import full_host_lacks, make_host
 from tests.crash.plan import KINDS, STAGES, WHATS, Kill, Measured, Round, cycle_of, plan_round
 from tests.crash.rules import Facts, after_kill, after_launch, after_update, ended_right
-from tests.crash.strike import heed_ctrl_c, traced_by
+from tests.crash.strike import Run, heed_ctrl_c, traced_by
 from tests.crash.trace import START, reach_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -57,6 +57,18 @@ def test_kills_and_power_cuts_beside_a_real_systemd_leave_nothing_broken() -> No
 def test_whoever_is_not_traced_is_never_part_of_the_struck_tree() -> None:
     """An update that dies at its very first call has no tracer yet: 0 is what every other process says, too."""
     assert traced_by(0) == {}
+
+
+def test_only_the_planned_call_counts_as_struck(tmp_path: Path) -> None:
+    """The update ends its own probe by SIGKILL; each thread is counted by itself."""
+    trace, kill = tmp_path / "trace", Kill(seed=1, how="call", call="fsync", number=2)
+    trace.write_text("7 fsync(3) = 0\n8 fsync(3) = 0\n9 +++ killed by SIGKILL +++\n8 fsync(4")
+    host: Any = None
+    run = Run(host, kill, trace, 1.0, host, trace, 0)
+    assert not run.someone_was_struck()
+    with trace.open("a") as file:
+        file.write(" <unfinished ...>\n")
+    assert run.someone_was_struck()
 
 
 def test_an_update_in_the_background_of_a_shell_can_be_struck_by_ctrl_c() -> None:
@@ -198,8 +210,9 @@ def test_an_exit_code_that_lies_is_noticed() -> None:
     assert _right("sigint", 0, moved=True, receipt=at_once) == [], "it had ended"
     assert _right("sigint", 130, receipt={"outcome": "interrupted"}) == []
     assert _right("sigint", -2) == [], "a shell says 130"
-    assert _right("sigint", 130, receipt=late)
-    assert _right("sigint", 1)
+    assert _right("sigint", 130, receipt=late, said='{"kind": "update_started"}')
+    assert _right("sigint", 1) == [], "in Python's own start"
+    assert _right("sigint", 1, said='{"kind": "update_started"}')
     assert _right("full", 1) == []
     assert _right("full", 1, moved=True), "nothing after the commit point fails an update"
     assert _right("eio", 0), "success without a move"
