@@ -143,10 +143,11 @@ def ended_right(
         at: unix seconds of the strike.
         said: what it printed.
     """
-    found = []
-    code = (
-        130 if kind == "sigint" and code == -2 else code
-    )  # what a shell says of a process that SIGINT ended
+    found: list[str] = []
+    if kind == "sigint" and '{"kind"' not in said and code in (1, 130, -2):
+        return found  # Python itself was still starting: it has no words for that but its own
+    if kind == "sigint" and code == -2:
+        code = 130  # what a shell says of a process that SIGINT ended
     if code not in EXITS[kind]:
         found.append(f"exit code {code}: {said[-300:]}")
     elif kind in ("full", "readonly", "eio") and moved and code != 0:
