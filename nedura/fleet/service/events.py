@@ -19,7 +19,8 @@ class ServiceChanged:
     Attributes:
         name: unit or label.
         scope: user, system, or the launchd domain.
-        change: what was done; `unchanged` when there was nothing to do.
+        change: what was done; `unchanged` when there was nothing to do; `handed_over` when the manager does it in a moment, since it
+            ends the process that asked.
         path: its definition.
         keys: settings that the rewrite changed.
     """
@@ -27,14 +28,20 @@ class ServiceChanged:
     kind: ClassVar[str] = "service_changed"
     name: str
     scope: str
-    change: Literal["installed", "refreshed", "removed", "started", "stopped", "unchanged", "would_remove"]
+    change: Literal[
+        "installed", "refreshed", "removed", "started", "stopped", "unchanged", "would_remove", "handed_over"
+    ]
     path: str = ""
     keys: tuple[str, ...] = ()
 
     @property
     def copy(self) -> str:
         """Chat form."""
-        words = {"unchanged": "is as it should be", "would_remove": "would be removed"}.get(self.change)
+        words = {
+            "unchanged": "is as it should be",
+            "would_remove": "would be removed",
+            "handed_over": "is loaded anew in a moment, which ends this command",
+        }.get(self.change)
         return f"The service {clean(self.name)} {words or f'was {self.change}'}."
 
     @property
@@ -42,6 +49,8 @@ class ServiceChanged:
         """Terminal form."""
         keys = f" ({', '.join(self.keys)})" if self.keys else ""
         path = f" {clean(self.path, 300)}" if self.path else ""
+        if self.change == "handed_over":
+            return f"↻ {clean(self.name)} ({self.scope}): loaded anew in a moment, which ends this command{keys}{path}"
         return f"✓ {clean(self.name)} ({self.scope}): {self.change.replace('_', ' ')}{keys}{path}"
 
 

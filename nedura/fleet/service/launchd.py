@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import plistlib
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from xml.parsers.expat import ExpatError
 
-from nedura.errors import FleetError, RecordMissing
+from nedura.errors import FleetError, NeduraError, RecordMissing
 from nedura.fleet.service.definition import Wanted, plist_bytes
 from nedura.fleet.service.manager import ServiceState
 from nedura.fleet.service.names import label_name
@@ -22,6 +23,8 @@ from nedura.product import NEDURA, Product
 from nedura.records import make_folder, read_bytes, remove, write_bytes
 
 __all__ = ["LaunchdManager"]
+
+logger = logging.getLogger(__name__)
 
 
 class LaunchdManager:
@@ -87,9 +90,8 @@ class LaunchdManager:
             FleetError: launchctl does not answer.
         """
         path = self._path(name)
-        try:
-            content = read_bytes(path)
-        except RecordMissing:
+        content = self._content(path)
+        if content is None:
             return ServiceState(name=name, content=None, path=path)
         found = await self._launchctl.locate(name, self._place.account.uid)
         job = found[1] if found else None
@@ -115,8 +117,10 @@ class LaunchdManager:
         ran = await self._launchctl.call("print", gui)
         return gui if ran.status == 0 else user
 
-    async def publish(self, name: str, content: bytes, *, enable: bool) -> None:
+    async def publish(self, name: str, content: bytes, *, enable: bool) -> bool:
         """As `ServiceManager.publish`: an agent that is loaded is unloaded first, and really gone before it is loaded again.
+
+        Whatever fails then, the definition of before is back and loaded: a label is never left unloaded.
 
         Raises:
             FleetError: launchd refuses.
@@ -127,10 +131,35 @@ class LaunchdManager:
         make_folder(self._place.agents, 0o755)
         if (log := definition.get("StandardOutPath")) is not None:
             make_folder(Path(log).parent)
+        path, wanted = self._path(name), plistlib.dumps(definition, sort_keys=False)
+        before = self._content(path)
         domain = await self._domain(name)
-        await self._driver.bootout(domain, name, self._pace.bootstrap)
-        write_bytes(self._path(name), plistlib.dumps(definition, sort_keys=False), 0o644)
-        await self._driver.bootstrap(domain, self._path(name), lambda words: None)
+        try:
+            if self._driver.inside(name):
+                write_bytes(path, wanted, 0o644)
+                await self._driver.reload_from_outside(domain, name, path)
+                return False
+            await self._driver.bootout(domain, name, self._pace.bootstrap)
+            write_bytes(path, wanted, 0o644)
+            await self._driver.bootstrap(domain, path, lambda words: None)
+        except NeduraError:
+            if before is not None:
+                write_bytes(path, before, 0o644)
+                await self._load_again(domain, path)
+            raise
+        return True
+
+    def _content(self, path: Path) -> bytes | None:
+        try:
+            return read_bytes(path)
+        except RecordMissing:
+            return None
+
+    async def _load_again(self, domain: str, path: Path) -> None:
+        try:
+            await self._driver.bootstrap(domain, path, lambda words: None)
+        except FleetError as error:
+            logger.warning("%s is not loaded: %s", path.name, error.message)  # why it came to this is raised
 
     async def withdraw(self, name: str) -> None:
         """As `ServiceManager.withdraw`.

@@ -74,8 +74,8 @@ class ServiceManager(Protocol):
         """How a service stands."""
         ...
 
-    async def publish(self, name: str, content: bytes, *, enable: bool) -> None:
-        """Write a definition and make the manager know it."""
+    async def publish(self, name: str, content: bytes, *, enable: bool) -> bool:
+        """Write a definition and make the manager know it; False when it does so by itself in a moment, which ends this process."""
         ...
 
     async def withdraw(self, name: str) -> None:

@@ -141,7 +141,7 @@ class SystemdManager:
         if ran.status != 0:
             raise FleetError(f"systemctl {args[0]} failed: {ran.err or f'exit code {ran.status}'}.")
 
-    async def publish(self, name: str, content: bytes, *, enable: bool) -> None:
+    async def publish(self, name: str, content: bytes, *, enable: bool) -> bool:
         """As `ServiceManager.publish`; drop-ins are never touched (C083).
 
         Raises:
@@ -153,6 +153,7 @@ class SystemdManager:
         write_bytes(self.folder / name, content, 0o644)
         await self._must("daemon-reload", timeout=_RELOAD_SECONDS)
         await self._must("enable" if enable else "disable", name, timeout=_RELOAD_SECONDS)
+        return True
 
     async def withdraw(self, name: str) -> None:
         """As `ServiceManager.withdraw`.

@@ -152,7 +152,10 @@ class Services:
         name = manager.name_for(self.home)
         state = await manager.state(name)
         check_definition(state, self.home, "install")
-        yield await self._refresh(manager, state, wanted, enable=enable, force=force)
+        changed = await self._refresh(manager, state, wanted, enable=enable, force=force)
+        yield changed
+        if changed.change == "handed_over":
+            return
         for note in await self._linger(manager):
             yield note
         if start and not (await manager.state(name)).pid:
@@ -174,10 +177,14 @@ class Services:
             return ServiceChanged(
                 name=state.name, scope=manager.scope, change="unchanged", path=str(state.path)
             )
-        await manager.publish(
+        loaded = await manager.publish(
             state.name, content if keys or force or state.content is None else state.content, enable=enable
         )
-        change: Literal["refreshed", "installed"] = "refreshed" if state.installed else "installed"
+        change: Literal["refreshed", "installed", "handed_over"] = (
+            "refreshed" if state.installed else "installed"
+        )
+        if not loaded:
+            change = "handed_over"
         return ServiceChanged(
             name=state.name, scope=manager.scope, change=change, path=str(state.path), keys=keys
         )

@@ -29,6 +29,14 @@ __all__ = ["LaunchdPace", "LaunchdSupervisor"]
 
 _STEP: Final = 0.1
 
+# $0 this job, $1 launchctl, $2 domain, $3 label, $4 plist. 5: the old job is still going; 37: it is loaded.
+_RELOAD: Final = (
+    '"$1" bootout "$2/$3"; left=600; '
+    'while [ "$left" -gt 0 ]; do "$1" bootstrap "$2" "$4"; code=$?; '
+    '[ "$code" = 0 ] && break; [ "$code" = 37 ] && break; left=$((left - 1)); sleep 1; done; '
+    '"$1" kickstart "$2/$3"; "$1" remove "$0"'
+)
+
 
 @attrs.frozen(kw_only=True)
 class LaunchdPace:
@@ -150,15 +158,45 @@ class LaunchdSupervisor:
             say("launchd to let go of the old job")
             await asyncio.sleep(_STEP * 5)
 
+    def inside(self, label: str) -> bool:
+        """Whether we run in that job: a booted-out one takes every process of its coalition along, us included (#69098)."""
+        return self._environ.get("XPC_SERVICE_NAME") == label
+
+    async def reload_from_outside(self, domain: str, label: str, plist: Path) -> None:
+        """Have launchd itself run the reload of the job that we are in: a transient job, so no part of what bootout ends.
+
+        It tries the bootstrap for ten minutes, so that the label is not left unloaded while the old process drains, then removes itself
+        (a submitted job is kept alive otherwise).
+
+        Raises:
+            RestartError: launchd takes no such job; nothing was unloaded.
+        """
+        transient = f"{label}.reload-{os.getpid()}"
+        words = (
+            "/bin/sh",
+            "-c",
+            _RELOAD,
+            transient,
+            self._launchctl.program or "",
+            domain,
+            label,
+            str(plist),
+        )
+        ran = await self._launchctl.call("submit", "-l", transient, "--", *words)
+        if ran.status != 0:
+            raise RestartError(
+                f"This command runs inside {clean(label)}, and launchd did not take the reload: {ran.err or ran.status}.",
+                check="start",
+                final=True,
+            )
+
     async def bootout(self, domain: str, label: str, limit: float) -> None:
         """Unload a label and wait for the end of its process: bootout returns when it is accepted, and `print` forgets the label then.
 
         Raises:
             RestartError: it is still loaded or still runs after its exit timeout and `limit` seconds, or it would take us along.
         """
-        if (
-            self._environ.get("XPC_SERVICE_NAME") == label
-        ):  # a booted-out job takes every process of its coalition along (#69098)
+        if self.inside(label):
             raise RestartError(
                 f"This command runs inside {clean(label)} and would end with it; run it in a terminal.",
                 check="stop",

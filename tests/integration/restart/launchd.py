@@ -48,6 +48,7 @@ class FakeJob:
     keeper: asyncio.Task[None] | None = None
     wake: asyncio.Event = attrs.field(factory=asyncio.Event)
     leaving: bool = False
+    submitted: bool = False
     runs: int = 0
     status: int | None = None
     """How the last process ended, as `wait` tells it; None before the first end."""
@@ -94,6 +95,8 @@ class FakeLaunchd:
         linger: seconds that a label stays taken after its process has gone (3 to 5 in truth).
         exit_timeout: seconds from SIGTERM to SIGKILL; None is the plist's, else 5.
         hang: labels whose calls never return.
+        no_submit: it takes no transient job.
+        refuses: texts of a plist that it does not load.
     """
 
     domain: str
@@ -103,6 +106,8 @@ class FakeLaunchd:
     jobs: dict[str, FakeJob] = attrs.field(factory=dict)
     log: list[str] = attrs.field(factory=list)
     hang: set[str] = attrs.field(factory=set)
+    no_submit: bool = False
+    refuses: bytes = b""
     environment: dict[str, str] = attrs.field(factory=dict)
 
     async def _keep(self, job: FakeJob) -> None:
@@ -118,7 +123,7 @@ class FakeLaunchd:
                 stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
             )  # fmt: skip
             job.status = await job.process.wait()
-            if job.status == 0 and not job.wake.is_set():
+            if job.status == 0 and not job.wake.is_set() and not job.submitted:
                 return
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(job.wake.wait(), max(0.0, begun + self.minimum - loop.time()))
@@ -173,6 +178,10 @@ class FakeLaunchd:
             return self._list(target)
         if verb == "bootstrap":
             return await self._bootstrap(rest[0], target)
+        if verb == "submit":
+            return self._submit(rest)
+        if verb == "remove":
+            return self._remove(target)
         kind, uid, label = (*target.split("/", 2), "", "")[:3]
         if kind not in ("gui", "user", "system") or not uid.isdigit():
             return 64, "", "Unrecognized target specifier.\n"
@@ -212,6 +221,8 @@ class FakeLaunchd:
     async def _bootstrap(self, domain: str, path: str) -> tuple[int, str, str]:
         if domain != self.domain:
             return 125, "", "Bootstrap failed: 125: Domain does not support specified action\n"
+        if self.refuses and self.refuses in Path(path).read_bytes():
+            return 125, "", "Bootstrap failed: 125: Domain does not support specified action\n"
         definition = plistlib.loads(Path(path).read_bytes())
         old = self.jobs.get(definition["Label"])
         if old is not None and old.leaving:
@@ -227,6 +238,25 @@ class FakeLaunchd:
         if definition.get("RunAtLoad"):
             self._spawn(job)
         return 0, "", ""
+
+    def _submit(self, words: list[str]) -> tuple[int, str, str]:
+        """`-l LABEL -- COMMAND...`: a job without a plist, which is kept alive until it is removed."""
+        if self.no_submit:
+            return 1, "", "launch_msg(): Operation not permitted\n"
+        label, command = words[1], words[words.index("--") + 1 :]
+        definition = {"ProgramArguments": command, "EnvironmentVariables": {}, "WorkingDirectory": "/"}
+        self.jobs[label] = job = FakeJob(label, "(submitted by launchctl)", definition, submitted=True)
+        self._spawn(job)
+        return 0, "", ""
+
+    def _remove(self, label: str) -> tuple[int, str, str]:
+        job = self.jobs.get(label)
+        if job is None:
+            return 3, "", ""
+        self._removing = asyncio.ensure_future(self._leave(job))
+        return 0, "", ""
+
+    _removing: asyncio.Future[None] | None = None
 
     async def _kickstart(self, job: FakeJob, kill: bool) -> tuple[int, str, str]:
         if kill and job.pid:

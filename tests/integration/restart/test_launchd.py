@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import plistlib
+import shlex
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -303,13 +304,66 @@ async def test_a_job_is_never_booted_out_from_inside_it(tmp_path: Path) -> None:
         before = await member(root)
         label = services.managers[0].name_for(root)
         inside = services_for(root, {**environ, "XPC_SERVICE_NAME": label}, tmp_path)
-        for stream in (inside.stop(), inside.uninstall(), inside.install(force=True)):
+        for stream in (inside.stop(), inside.uninstall()):
             with pytest.raises(FleetError, match="runs inside"):
                 await told(stream)
         assert (await member(root)).pid == before.pid
         assert not [
             call for call in launchd.log if call.startswith("bootout") and call is not launchd.log[0]
         ][1:]
+
+
+async def test_a_reload_from_inside_the_job_is_done_by_launchd(tmp_path: Path) -> None:
+    """A transient job outlives the coalition that bootout ends, loads the label again and removes itself (facts 4.3)."""
+    root = make_root(tmp_path)
+    (root / "command").write_text(f"setsid sleep 97 & echo $! > {shlex.quote(str(root / 'child'))}")
+    async with fake_launchd(tmp_path / "bin", linger=0.3) as (launchd, environ):
+        services = services_for(root, environ, tmp_path)
+        await told(services.install())
+        before = await member(root)
+        label = services.managers[0].name_for(root)
+        async with asyncio.timeout(5):
+            while not (root / "child").exists() or not (root / "child").read_text().strip():
+                await asyncio.sleep(0.02)
+        child = psutil.Process(int((root / "child").read_text()))
+        plist = tmp_path / "LaunchAgents" / f"{label}.plist"
+        plist.write_bytes(plist.read_bytes().replace(b"<integer>30</integer>", b"<integer>99</integer>"))
+        inside = services_for(root, {**environ, "XPC_SERVICE_NAME": label}, tmp_path)
+        (event,) = await told(inside.install())
+        assert (event.change, event.keys) == ("handed_over", ("ThrottleInterval",))
+        assert "ends this command" in event.copy_terminal
+        after = await member(root, not_pid=before.pid)
+        async with asyncio.timeout(10):
+            while list(launchd.jobs) != [label]:  # the transient job, which is kept alive, has removed itself
+                await asyncio.sleep(0.02)
+        assert launchd.jobs[label].definition["ThrottleInterval"] == 30
+        assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, (
+            "bootout spared the coalition"
+        )
+        assert (await member(root)).pid == after.pid
+
+
+async def test_a_reload_that_fails_leaves_the_label_loaded_as_it_was(tmp_path: Path) -> None:
+    root = make_root(tmp_path)
+    async with fake_launchd(tmp_path / "bin", no_submit=True) as (launchd, environ):
+        services = services_for(root, environ, tmp_path)
+        await told(services.install())
+        before = await member(root)
+        label = services.managers[0].name_for(root)
+        plist = tmp_path / "LaunchAgents" / f"{label}.plist"
+        old = plist.read_bytes().replace(b"<integer>30</integer>", b"<integer>99</integer>")
+        plist.write_bytes(old)
+        inside = services_for(root, {**environ, "XPC_SERVICE_NAME": label}, tmp_path)
+        with pytest.raises(FleetError, match="did not take the reload"):
+            await told(inside.install())
+        assert (plist.read_bytes(), (await member(root)).pid) == (old, before.pid)
+        launchd.refuses = b"<integer>30</integer>"  # the new definition, for whatever reason
+        with pytest.raises(FleetError, match="bootstrap failed"):
+            await told(services.install())
+        assert plist.read_bytes() == old
+        assert (await member(root, not_pid=before.pid)).pid == launchd.jobs[label].pid or launchd.jobs[
+            label
+        ].pid
 
 
 async def test_a_booted_out_job_takes_its_children_along(tmp_path: Path) -> None:
