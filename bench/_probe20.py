@@ -61,7 +61,7 @@ class Probe:
             else:
                 self.down.add(name)
                 self.most_down = max(self.most_down, len(self.down))
-            await asyncio.sleep(0.03)
+            await asyncio.sleep(0.01 if name in self.down else 0.03)  # who is back is to be seen at once
 
     async def _work(self, name: str) -> None:
         for number in itertools.count():
