@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -127,7 +128,13 @@ class Harness:
             return file.read().decode(errors="replace")
 
     def run(self, plan: Round) -> list[str]:
-        """Its strikes, each with its launch, and one more update; what did not hold."""
+        """Its strikes, each with its launch, and one more update; what did not hold. What does not end does not hold either."""
+        try:
+            return self._run(plan)
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            return [f"it came to no end: {error}"[:1000]]
+
+    def _run(self, plan: Round) -> list[str]:
         self.phases.clear()
         self.strikes.clear()
         with self.timed("commit"):
@@ -152,7 +159,7 @@ class Harness:
                 if strike(self.host, None).code == 0:
                     self.host.start_missing()
                     return True
-            except AssertionError:
+            except (AssertionError, subprocess.TimeoutExpired):
                 continue
         return False
 
@@ -184,7 +191,7 @@ class Harness:
             facts = look(world, old=old, commit=commit, mended=False)
         runs = [r for r in facts.receipts if r is not None and r.get("update_id") not in known]
         run = str(runs[-1]["update_id"]) if runs else None
-        found = after_kill(facts, before=before, run=run, cut=power)
+        found = after_kill(facts, before=before, run=run, cut=power, ended=blow.code == 0)
         said = self.said(place)
         found += ended_right(
             kill.kind if blow.reached else "",

@@ -144,6 +144,14 @@ def ids_of(facts: Facts) -> set[str]:
     return {str(receipt.get("update_id")) for receipt in facts.receipts if receipt is not None}
 
 
+def _half_done(world: World) -> list[str]:
+    """What an update that died has left in the owner's checkout, which a sealed install brings forward after all else."""
+    checkout = world.site.checkout
+    left = [path.name for path in (checkout / ".git").glob("*.lock")]
+    left += [name for name in ("nedura-update-pull",) if (checkout / ".git" / name).exists()]
+    return [*left, *git(checkout, "diff", "--name-only", "HEAD").splitlines()]
+
+
 def _look_checkout(world: CheckoutWorld, old: str, commit: str, mended: bool) -> Facts:
     """The same of a checkout: commits instead of generations; whole means that no tracked file differs from HEAD."""
     head = world.head
@@ -209,5 +217,6 @@ def look(world: World, *, old: str, commit: str, mended: bool = True) -> Facts:
         stores=_stores(world),
         edits=edits,
         processes=updaters_of(world),
+        source=_half_done(world),
         stale_launcher=world.site.launcher.read_text() != launcher,
     )

@@ -43,6 +43,7 @@ class Facts:
         stores: store -> complaint, empty when it is well.
         edits: local edit -> whether it is where it must be.
         processes: leftover processes of the updater, as text.
+        source: what is half done in the owner's checkout of a sealed install.
         stale_launcher: the launcher is not the one that this version publishes.
     """
 
@@ -60,6 +61,7 @@ class Facts:
     stores: Mapping[str, str] = attrs.field(factory=dict)
     edits: Mapping[str, bool] = attrs.field(factory=dict)
     processes: Sequence[str] = ()
+    source: Sequence[str] = ()
     stale_launcher: bool = False
 
 
@@ -93,7 +95,15 @@ def _claims(facts: Facts, run: str | None) -> list[str]:
     return found
 
 
-def after_kill(facts: Facts, *, before: Facts, run: str | None, cut: bool = False) -> list[str]:
+def _has_done_all(receipt: Mapping[str, Any]) -> bool:
+    """Whether a run has verified everything and owed nothing: all that was left is to tidy up."""
+    done = {stage.get("name") for stage in receipt.get("stages") or () if stage.get("outcome") == "success"}
+    return "verify" in done and not receipt.get("followups")
+
+
+def after_kill(
+    facts: Facts, *, before: Facts, run: str | None, cut: bool = False, ended: bool = False
+) -> list[str]:
     """Right after the strike, with no repair.
 
     Args:
@@ -101,14 +111,13 @@ def after_kill(facts: Facts, *, before: Facts, run: str | None, cut: bool = Fals
         before: the look before the struck run.
         run: id of the struck run, None when it never wrote a receipt.
         cut: the power was cut: nobody runs, so nobody runs old code.
+        ended: the run reported success itself; its receipt may be what the disk refused.
     """
     found = [*_always(facts), *_claims(facts, run)]
     moved = facts.current == facts.new != before.current
-    closed = any(
-        receipt is not None
-        and receipt.get("update_id") == run
-        and receipt.get("outcome") not in (None, "running")
-        for receipt in facts.receipts
+    receipts = [one for one in facts.receipts if one is not None and one.get("update_id") == run]
+    closed = ended or any(
+        one.get("outcome") not in (None, "running") or _has_done_all(one) for one in receipts
     )
     members = {} if cut else facts.members
     stale = [name for name, (_, generation) in members.items() if generation != facts.current]
@@ -212,6 +221,8 @@ def after_update(facts: Facts, *, code: int, kills: int, restarted: int) -> list
         found.append("latest.json is not the successful run")
     if restarted:
         found.append(f"a second rerun restarted {restarted} members")
+    if facts.source:
+        found.append(f"the owner's checkout is left half moved: {facts.source[0]}")
     if facts.processes:
         found.append(f"left running: {facts.processes[0]}")
     return found

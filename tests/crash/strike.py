@@ -321,19 +321,20 @@ class Run:
     def _let_go(self) -> None:
         """End the tracer."""
         if self.attached is not None:
-            _let_go(psutil.Process(self.attached.pid))
+            _let_go(self.attached.pid)
             self.attached.wait()
             self.attached = None
-        elif self.tracer and psutil.pid_exists(self.tracer):
-            _let_go(psutil.Process(self.tracer))
+        elif self.tracer:
+            _let_go(self.tracer)
 
 
-def _let_go(tracer: psutil.Process) -> None:
+def _let_go(tracer: int) -> None:
     """End a tracer; what it traced goes on. On a busy machine it may be too slow to let go by itself: the kernel does it then."""
-    for send in (tracer.terminate, tracer.kill):
+    for number in (signal.SIGTERM, signal.SIGKILL):
         try:
-            send()
-            tracer.wait(5)
+            process = psutil.Process(tracer)
+            process.send_signal(number)
+            process.wait(5)
         except psutil.NoSuchProcess:
             return
         except psutil.TimeoutExpired:

@@ -166,6 +166,7 @@ GOOD = Facts(
         {"members": {"default": (True, "000001")}},
         {"latest": None},
         {"processes": ["1 update"]},
+        {"source": ["HEAD.lock"]},
         {"stale_launcher": True},
         {"receipts": [{"update_id": "x", "outcome": "running"}]},
     ],
@@ -194,6 +195,14 @@ def test_more_rules_notice() -> None:
     again = attrs.evolve(moved, members=GOOD.members)
     assert after_kill(again, before=again, run="r") == [], "nothing was owed and nothing is"
     assert after_kill(again, before=attrs.evolve(again, tail=True), run="r"), "a tail that went with a kill"
+    verified: dict[str, Any] = {"update_id": "r", "outcome": "running"}
+    verified["stages"] = [{"name": "verify", "outcome": "success"}]
+    tidies = attrs.evolve(again, receipts=[verified])
+    assert after_kill(tidies, before=before, run="r") == [], "only tidying up was left"
+    owes = attrs.evolve(again, receipts=[{**verified, "followups": [{"step": "builds"}]}])
+    assert after_kill(owes, before=before, run="r"), "a follow-up that nothing owes"
+    assert after_kill(again, before=before, run="r"), "not verified"
+    assert after_kill(again, before=before, run="r", ended=True) == [], "only its receipt was refused"
     assert after_launch(GOOD) == []
     assert after_launch(attrs.evolve(GOOD, damaged=("nedura/a.py",))), "a launch mends a torn tree"
 
