@@ -26,7 +26,8 @@ from nedura.update.kinds import known_kinds
 from nedura.update.ledger.journal import Journal
 from nedura.update.ledger.leftovers import scratch_prefix
 from nedura.update.ledger.masks import masked_record
-from nedura.update.ledger.receipt import opened, owed_steps, unreadable
+from nedura.update.ledger.receipt import owed_steps, unreadable
+from nedura.update.ledger.receipt_shape import agreed
 from nedura.update.parts import UpdateParts
 from nedura.update.run import Run
 from nedura.update.stages import way_back
@@ -171,7 +172,7 @@ class _Handover:
         """The child's receipt is the run's receipt; the parent still has the last word on the exit code."""
         assert result.receipt is not None
         mine = self._journal.receipt
-        theirs = {**opened(), **masked_record(scrubbed(result.receipt))}
+        theirs = agreed(masked_record(scrubbed(result.receipt)), mine)
         self._journal.receipt = {**theirs, **{key: mine[key] for key in _OWN_FIELDS if key in mine}}
         self._finish_from_receipt()
 

@@ -9,6 +9,7 @@ from nedura.homes import HOME_VARIABLE
 from nedura.installs import InstallPaths
 from nedura.product import Product
 from nedura.records import make_folder, read_bytes, write_bytes
+from nedura.update.generation.damage import launcher_code
 
 __all__ = ["launcher_install", "launcher_text", "write_launcher"]
 
@@ -36,6 +37,16 @@ if [ ! -x "$gen/venv/bin/python" ]; then
         exit 127
     }}
 fi
+# The ways out of a damaged generation look at it first, with code that is no part of it.
+case " $* " in *" pm sync "* | *" --rollback"*)
+    "$gen/venv/bin/python" -I -B -c {rescue} "$gen" {command}
+    case $? in
+        0) pointer=current ;;
+        3) pointer=previous ;;
+        *) exit 1 ;;
+    esac
+    gen=${{gen%/generations/*}}/$(readlink "${{gen%/generations/*}}/$pointer")
+esac
 [ -n "${{{variable}-}}" ] || {variable}=$(cd -P -- "$home" && pwd -P)
 export {variable}
 exec "$gen/venv/bin/python" -I -B -m {module} "$@"
@@ -53,6 +64,7 @@ def launcher_text(paths: InstallPaths, product: Product) -> str:
         module=product.main_modules[0],
         variable=product.env("HOME") if product.env_prefix else HOME_VARIABLE,
         repair=REPAIR,
+        rescue=shlex.quote(launcher_code(product.roots)),
     )
 
 

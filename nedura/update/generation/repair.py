@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,28 +34,44 @@ __all__ = ["main", "repair"]
 MANIFEST_LIMIT: Final = 64 * 1024 * 1024
 
 
-def repair(generation: Path, python: Interpreter) -> Path:
+def _unchecked(made: Path) -> None:
+    """Another interpreter for the files that are there."""
+
+
+def repair(
+    generation: Path,
+    python: Interpreter,
+    *,
+    tree: Path | None = None,
+    roots: Sequence[str] = (),
+    check: Callable[[Path], None] = _unchecked,
+) -> Path:
     """Build and publish a generation like this one for another interpreter.
 
     Args:
         generation: the generation that cannot start.
         python: the interpreter to use.
+        tree: files to take instead of its own, which are damaged.
+        roots: folders of the tree for `sys.path`; default what its pin says.
+        check: may refuse what was built, before it becomes current.
 
     Raises:
         UpdateError: the files do not admit this interpreter, or its packages cannot be installed.
         StoreError: a record cannot be read or written.
     """
     manifest: dict[str, Any] = read_json(generation / "manifest.json", MANIFEST_LIMIT)
-    _check_python(generation / "tree", python)
+    tree = generation / "tree" if tree is None else tree
+    _check_python(tree, python)
     install = generation.parents[1]
     record: dict[str, Any] = read_json(install / "install.json")
     lock = FileLock(install / "lock", "The install")
     lock.acquire(30.0)
     try:
-        env = _environment(manifest, generation, install, python)
+        env = _environment(manifest, tree, install, python)
         target = install / "generations" / next_name(install / "generations")
         try:
-            _build(generation, target, manifest, python, env, record)
+            _build(tree, target, manifest, python, env, record, roots or _roots(generation))
+            check(target)
         except BaseException:
             discard(target)
             raise
@@ -75,38 +92,42 @@ def _check_python(tree: Path, python: Interpreter) -> None:
         raise UpdateError(f"Python {python.short} does not fit {requires}.", stop_class="python")
 
 
-def _environment(manifest: dict[str, Any], generation: Path, install: Path, python: Interpreter) -> str:
+def _environment(manifest: dict[str, Any], tree: Path, install: Path, python: Interpreter) -> str:
     if not manifest.get("env"):
         return ""
     request = {
         "python": python.path,
-        "lock": str(generation / "tree" / "requirements.lock"),
+        "lock": str(tree / "requirements.lock"),
         "envs": str(install / "envs"),
     }
     return str(ensure_environment(request)["hash"])
 
 
 def _build(
-    generation: Path,
+    tree: Path,
     target: Path,
     manifest: dict[str, Any],
     python: Interpreter,
     env: str,
     record: dict[str, Any],
+    roots: Sequence[str],
 ) -> None:
-    for path, names, files in os.walk(generation / "tree"):
+    for path, names, files in os.walk(tree):
         names[:] = [name for name in names if name != "__pycache__"]
-        folder = make_folder(target / os.path.relpath(path, generation))
+        folder = make_folder(target / "tree" / os.path.relpath(path, tree))
         for name in files:
             os.link(os.path.join(path, name), folder / name, follow_symlinks=False)
     _compile(target / "tree", python)
-    write_venv(target, python, _roots(generation), env, [str(path) for path in record.get("packages", ())])
+    write_venv(target, python, roots, env, [str(path) for path in record.get("packages", ())])
     identity = {**manifest["identity"], "generation": target.name}
     write_json(target / "identity.json", identity, 0o444)
     protect(target / "tree")
     protect(target / "venv")
     sync_filesystem(target)
-    changed = {"identity": identity, "env": env, "python": python._asdict(), "inputs": ""}
+    asked = json.loads(json.dumps(python._asdict()))
+    # made from the same with the same: the next update has nothing to build anew
+    inputs = manifest.get("inputs", "") if (manifest["python"], manifest["env"]) == (asked, env) else ""
+    changed = {"identity": identity, "env": env, "python": asked, "inputs": inputs}
     write_bytes(target / "manifest.json", json.dumps({**manifest, **changed}).encode(), 0o444)
     os.chmod(target, 0o755)
     fsync_folder(target.parent)

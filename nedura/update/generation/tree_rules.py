@@ -66,7 +66,10 @@ def ascii_name(path: str) -> str:
 
 
 def _check_path(path: str) -> None:
-    if path.startswith("/") or any(unicodedata.category(ch) in ("Cc", "Cs") for ch in path):
+    plain = (
+        path.isascii() and path.isprintable()
+    )  # nearly every name: letter by letter only where it can matter
+    if path.startswith("/") or (not plain and any(unicodedata.category(ch) in ("Cc", "Cs") for ch in path)):
         raise _bad(path, "whose name is absolute or holds control characters")
     for part in path.split("/"):
         folded = part.casefold().rstrip(". ")
@@ -77,6 +80,8 @@ def _check_path(path: str) -> None:
 
 
 def _fold(path: str) -> str:
+    if path.isascii():
+        return path.lower()
     return unicodedata.normalize("NFC", path.casefold())
 
 
@@ -91,6 +96,7 @@ def check_entries(entries: Iterable[Entry], *, submodules: bool = False) -> None
         UpdateError: names the entry.
     """
     seen: dict[str, str] = {}
+    judged: set[str] = set()
     total = count = 0
     for entry in entries:
         count += 1
@@ -102,7 +108,7 @@ def check_entries(entries: Iterable[Entry], *, submodules: bool = False) -> None
         if entry.size > MAX_BLOB:
             raise _bad(entry.path, f"which is larger than {MAX_BLOB >> 20} MB")
         _check_path(entry.path)
-        _check_twins(entry.path, seen)
+        _check_twins(entry.path, seen, judged)
     if count > MAX_FILES or total > MAX_BYTES:
         raise UpdateError(
             f"The new version holds {count} files and {total >> 20} MB, more than is accepted.",
@@ -110,9 +116,10 @@ def check_entries(entries: Iterable[Entry], *, submodules: bool = False) -> None
         )
 
 
-def _check_twins(path: str, seen: dict[str, str]) -> None:
+def _check_twins(path: str, seen: dict[str, str], judged: set[str]) -> None:
     """Two names that differ only in letter case (or Unicode form) are one file on some systems."""
-    while path:
+    while path and path not in judged:
+        judged.add(path)
         folded = _fold(path)
         other = seen.setdefault(folded, path)
         if other != path:

@@ -13,7 +13,8 @@ from nedura.records import append_line, make_folder
 from nedura.text import redact
 from nedura.update.events import Notice
 from nedura.update.ledger.masks import masked_record
-from nedura.update.ledger.receipt import Receipt, apply, is_finished, newer_of, opened
+from nedura.update.ledger.receipt import Receipt, is_finished, newer_of, opened
+from nedura.update.ledger.receipt_shape import agreed, apply_fitting
 from nedura.update.ledger.receipts import ReceiptStore
 from nedura.wire import Event, to_wire
 
@@ -67,7 +68,7 @@ class Journal:
     def take_record(self, record: dict[str, Any]) -> dict[str, Any]:
         """`take` of a record that the other half of the run stamped; masked before anything is kept of it."""
         record = masked_record(record)
-        self.receipt = apply(self.receipt, record)
+        self.receipt = apply_fitting(self.receipt, record)
         self._log(record)
         if self.writes and record.get("kind") in BOUNDARIES:
             self.write()
@@ -80,7 +81,7 @@ class Journal:
             left = self.store.read(self.store.path_of(self.receipt))
         except (StoreError, KeyError):
             return
-        self.receipt = newer_of(self.receipt, left)
+        self.receipt = newer_of(self.receipt, agreed(left, self.receipt))
 
     @property
     def finished(self) -> bool:

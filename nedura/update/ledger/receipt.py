@@ -107,8 +107,11 @@ def apply(receipt: Receipt, record: Record) -> Receipt:
 
 def is_finished(receipt: Record) -> bool:
     """Whether a receipt is closed. Only the outcome field decides, never a stop text (C101)."""
-    return receipt.get("outcome") in ("success", "partial", "failed", "refused", "interrupted") and bool(
-        receipt.get("finished_at")
+    at = receipt.get("finished_at")
+    return (
+        receipt.get("outcome") in ("success", "partial", "failed", "refused", "interrupted")
+        and isinstance(at, str)
+        and bool(at)
     )
 
 

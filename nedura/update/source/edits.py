@@ -6,13 +6,15 @@ or hook of the source is known there.
 
 from __future__ import annotations
 
+import contextvars
 import os
 import secrets
 import stat
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import attrs
 
@@ -28,10 +30,12 @@ from nedura.update.source.edit_rules import (
     judge_untracked,
     parse_raw_diff,
 )
-from nedura.update.source.git import Git
+from nedura.update.source.git import Git, is_commit_id
 from nedura.update.source.owner_checkout import Source
 
 __all__ = ["Edits", "blob_of", "diff_trees", "read_edits"]
+
+_UNTRACKED: Final = ("ls-files", "-o", "-z", "--exclude-standard")
 
 
 @attrs.frozen(kw_only=True)
@@ -59,6 +63,7 @@ class _Reader:
     source: Source
     index: Path
     options: tuple[str, ...]
+    copied: bool
 
     def run(self, *args: str, stdin: bytes | None = None) -> bytes:
         return self.git.run(
@@ -96,13 +101,8 @@ def _excludes(source: Source, scratch: Path) -> Path:
 def _reader(git: Git, source: Source, folder: Path) -> Iterator[_Reader]:
     index = folder / f".tmp.edits.{secrets.token_hex(6)}"
     try:
-        if _copy_index(git, source, index):
-            raise UpdateError(
-                "The source is in the middle of a merge.",
-                stop_class="local_changes_blocked",
-                advice=f"Finish it or abort it in {clean(str(source.checkout), 200)}, then try again.",
-            )
-        yield _Reader(git, source, index, _options(source, index))
+        copied = _copy_index(source, index)
+        yield _Reader(git, source, index, _options(source, index), copied)
     finally:
         for leftover in (
             index,
@@ -112,23 +112,72 @@ def _reader(git: Git, source: Source, folder: Path) -> Iterator[_Reader]:
             leftover.unlink(missing_ok=True)
 
 
-def _copy_index(git: Git, source: Source, index: Path) -> bool:
-    """A copy of the source's index keeps its stat cache, so that only changed files are read; else one made from the commit.
+def _copy_index(source: Source, index: Path) -> bool:
+    """A copy of the source's index keeps its stat cache, so that only changed files are read; False where there is none.
 
-    Returns:
-        Whether it holds unmerged entries.
+    Its own time is kept, too: git takes a file that changed in the second of the index (or later) for one to look into.
     """
     try:
         with open(source.git_dir / "index", "rb") as file:
+            info = os.fstat(file.fileno())
             write_new(index, file.read(512 << 20))
-        listed = git.run("ls-files", "-u", "-z", index=index, ok=range(256))
-        if listed.code == 0:
-            return bool(listed.out)
-        index.unlink()
+        os.utime(index, ns=(info.st_atime_ns, info.st_mtime_ns))
     except OSError:
         index.unlink(missing_ok=True)
-    git.run("read-tree", source.head, index=index)
-    return False
+        return False
+    return True
+
+
+def _usable_index(reader: _Reader) -> None:
+    """See that the index is one: what was copied, else one made from the commit.
+
+    Raises:
+        UpdateError: a merge is half done in the source, or git failed.
+    """
+    if reader.copied:
+        listed = reader.git.run("ls-files", "-u", "-z", index=reader.index, ok=range(256))
+        if listed.code == 0 and listed.out:
+            raise UpdateError(
+                "The source is in the middle of a merge.",
+                stop_class="local_changes_blocked",
+                advice=f"Finish it or abort it in {clean(str(reader.source.checkout), 200)}, then try again.",
+            )
+        if listed.code == 0:
+            return
+        reader.index.unlink(missing_ok=True)
+    reader.git.run("read-tree", reader.source.head, index=reader.index)
+
+
+def _untouched(reader: _Reader, untracked: bool) -> str:
+    """Tree id of a source without any edit, by questions that are asked at the same time; empty when there may be one."""
+    if not reader.copied or not reader.source.head:
+        return ""
+    head = reader.source.head
+    changed = (
+        "diff-index",
+        "-z",
+        "--raw",
+        "--no-renames",
+        "--no-ext-diff",
+        "--ignore-submodules=dirty",
+        head,
+        "--",
+    )
+    questions = [changed, ("rev-parse", "--verify", f"{head}^{{tree}}"), *([_UNTRACKED] if untracked else [])]
+
+    def ask(question: tuple[str, ...]) -> bytes | None:
+        answer = reader.git.run(
+            *reader.options, *question, index=reader.index, work_tree=reader.source.checkout, timeout=300, ok=range(256)
+        )  # fmt: skip
+        return answer.out if answer.code == 0 else None
+
+    with ThreadPoolExecutor(
+        len(questions)
+    ) as pool:  # a context of its own for each: a cancelled update ends all of them
+        jobs = [pool.submit(contextvars.copy_context().run, ask, question) for question in questions]
+        answers = [job.result() for job in jobs]
+    tree = (answers.pop(1) or b"").decode("ascii", "replace").strip()
+    return tree if is_commit_id(tree) and all(answer == b"" for answer in answers) else ""
 
 
 def read_edits(git: Git, source: Source, scratch: Path, *, untracked: bool = True) -> Edits:
@@ -144,6 +193,10 @@ def read_edits(git: Git, source: Source, scratch: Path, *, untracked: bool = Tru
         UpdateError: a merge is half done in the source, or git failed.
     """
     with _reader(git, source, scratch) as reader:
+        untouched = _untouched(reader, untracked)
+        if untouched:
+            return Edits(base=source.head, tree=untouched)
+        _usable_index(reader)
         left: list[LeftOut] = []
         reader.run("add", "-u", "--", ".")
         if untracked:
@@ -172,7 +225,7 @@ def diff_trees(git: Git, base: str, tree: str) -> list[Change]:
 
 
 def _add_untracked(reader: _Reader) -> list[LeftOut]:
-    listed = reader.run("ls-files", "-o", "-z", "--exclude-standard").decode("utf-8", "surrogateescape")
+    listed = reader.run(*_UNTRACKED).decode("utf-8", "surrogateescape")
     names = [name for name in listed.split("\0") if name and not is_own(name.rstrip("/"))]
     if len(names) > MAX_COUNT:
         return [

@@ -20,6 +20,11 @@ PROFILES = (
 )
 """Shell code that prints the profiles of the root, from whatever profile it runs."""
 
+ON_PROFILES = " | ".join(
+    f'"profile {verb}"' for verb in ("use", "show", "delete", "export", "rename", "describe", "alias")
+)
+"""The commands whose argument is a profile, as a pattern of `case`."""
+
 A_PROFILE = ("a profile",)
 """Stands for the names of the profiles there are."""
 
@@ -174,8 +179,7 @@ _nedura() {{
 {_cases("    ")}
     esac
     case "$path" in
-    "profile use" | "profile show" | "profile delete" | "profile export" | "profile rename" | "profile describe" | "profile alias")
-        words="default $({PROFILES})" ;;
+    {ON_PROFILES}) words="default $({PROFILES})" ;;
     esac
     case "$current" in
     -*) COMPREPLY=($(compgen -W "$flags" -- "$current")) ;;
@@ -231,8 +235,7 @@ _nedura() {{
 {_cases("    ").replace("words=", "words_=")}
     esac
     case "$path_" in
-    "profile use" | "profile show" | "profile delete" | "profile export" | "profile rename" | "profile describe" | "profile alias")
-        words_="default $({PROFILES})" ;;
+    {ON_PROFILES}) words_="default $({PROFILES})" ;;
     esac
     if [[ "$current" == -* ]]; then
         compadd -- ${{=flags}}

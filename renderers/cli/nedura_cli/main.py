@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nedura.streams import ReaderGone, mend_streams, outlive_reader
 
@@ -42,6 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 failed, 2 refused or wrong usage, 130 interrupted."""
     argv = list(sys.argv[1:] if argv is None else argv)
     streams = mend_streams()
+    pin: Any = sys.modules.get("_generation")
+    if pin is not None:
+        pin.STARTED = True  # from here on we say ourselves what went wrong
     try:
         code = _ended(argv)
         problem = streams.problem()
@@ -224,6 +227,13 @@ def _unexpected(error: Exception) -> NeduraError:
     from nedura.errors import NeduraError
     from nedura.text import clean, redact
 
+    pin: Any = sys.modules.get("_generation")
+    damaged = pin.damage(pin.GENERATION) if hasattr(pin, "damage") else []
+    if damaged:
+        return NeduraError(
+            f"this install is damaged: {clean(damaged[0], 200)} is not as it was installed.",
+            advice="Repair it: nedura pm sync. Or go back: nedura update --rollback",
+        )
     reason = redact(clean(error, 200))
     return NeduraError(
         f"unexpected {type(error).__name__}{': ' if reason else ''}{reason}.",

@@ -69,9 +69,8 @@ def test_a_failed_follow_up_is_owed_until_a_launch_or_an_update_makes_it() -> No
         assert here.current == "000002"
         assert "not finished" in scene.launch(), "the launch tried, and says that it is owed still"
         assert scene.armed
-        last = scene.update()
+        last = scene.update("--strict", code=3)
         assert (last["followups"], last["changed"]) == (OWED, False), "already up to date, and not done"
-        assert scene.update("--strict", code=3)["followups"] == OWED
         assert scene.armed
         scene.mend()
         before = here.pids(["default"])
@@ -80,7 +79,6 @@ def test_a_failed_follow_up_is_owed_until_a_launch_or_an_update_makes_it() -> No
         assert not scene.armed
         assert scene.place.is_dir()
         assert here.pids(["default"]) == before, "what is owed to a profile restarts nobody"
-        assert scene.launch() == ""
         _a_launch_finishes_it(scene)
 
 

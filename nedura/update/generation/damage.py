@@ -1,0 +1,200 @@
+"""What is left to say and do when the code that runs is damaged, told by code that is not part of it.
+
+`damage` and `rescue` travel as text: `damage` in the pin of every generation, both in the launcher. They need the standard library alone,
+and nothing of a generation but its manifest.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Sequence
+from typing import Final
+
+__all__ = ["damage", "launcher_code", "pin_code", "rescue"]
+
+SCRIPT: Final = "nedura/update/generation/mend.py"
+"""Run from the rescued copy: builds the next generation from it."""
+
+_HOOKS: Final = '''
+
+STARTED = False  # set by a command that came to run
+
+
+def _tell():
+    """One line instead of a traceback, or of nothing at all, when a start fails because files are not what was installed."""
+    found = damage(GENERATION)
+    if not found:
+        return False
+    try:
+        import json
+
+        with open(os.path.join(GENERATION, "..", "..", "install.json"), "rb") as _file:
+            command = str(json.load(_file)["command"])
+    except (OSError, ValueError, KeyError, TypeError):
+        command = "nedura"
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    sys.stderr.write(
+        f"{command}: this install is damaged: {ascii(found[0])[1:-1]}{more} is not as it was installed. "
+        f"Repair it: {command} pm sync. Or go back: {command} update --rollback\\n"
+    )
+    return True
+
+
+def _hook(kind, error, trace):
+    global STARTED
+    STARTED = True
+    if not issubclass(kind, Exception) or not _tell():
+        sys.__excepthook__(kind, error, trace)
+
+
+def _ended():
+    if not STARTED and _tell():  # a cut-off module ends without having run anything
+        sys.stderr.flush()
+        os._exit(1)
+
+
+if "-m" in sys.orig_argv[1:6]:
+    import atexit
+
+    sys.excepthook = _hook
+    atexit.register(_ended)
+'''
+
+
+def damage(generation: str) -> list[str]:
+    """Paths of a generation whose bytes are not what its manifest says; empty when it is whole."""
+    import hashlib
+    import os
+
+    try:
+        with open(generation + "/manifest.json", "rb") as file:
+            manifest = json.load(file)
+        files = {path: (mode, oid) for path, (mode, oid) in manifest["files"].items()}
+        files.update({path: (files[path][0], oid) for path, oid in manifest.get("written", {}).items()})
+        files.update({path: ("100644", oid) for path, oid in manifest.get("built", {}).items()})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return ["manifest.json"]
+    found = []
+    for path, (mode, oid) in sorted(files.items()):
+        place = generation + "/tree/" + path
+        try:
+            if mode == "120000":
+                data = os.fsencode(os.readlink(place))
+            else:
+                with open(place, "rb") as file:
+                    data = file.read()
+        except OSError:
+            found.append(path)
+            continue
+        made = hashlib.sha1(usedforsecurity=False) if len(oid) == 40 else hashlib.sha256()
+        made.update(b"blob %d\0" % len(data))
+        made.update(data)
+        if made.hexdigest() != oid:
+            found.append(path)
+    return found
+
+
+def rescue(generation: str, command: str, script: str, roots: list[str]) -> int:
+    """Make the next generation from the same version when this one is damaged: whole files from it, the others from our repository.
+
+    Returns:
+        0: current is whole (again); 3: it is not, and `previous` is; 1: neither is.
+    """
+    import os
+    import shutil
+    import subprocess
+    import sys
+
+    found = damage(generation)
+    pin = sys.modules.get("_generation")
+    if not found and hasattr(pin, "LEASE"):
+        return 0
+    install = os.path.dirname(os.path.dirname(generation))
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    first = ascii(found[0])[1:-1] if found else "its pin"
+    what = f"{command}: generation {os.path.basename(generation)} is damaged ({first}{more})"
+    copy = f"{install}/.tmp.rescue.{os.getpid()}"
+    why = "its manifest is gone"
+    try:
+        if found != ["manifest.json"]:
+            _copy(generation, copy, frozenset(found))
+            argv = [
+                os.path.realpath(sys.executable),
+                "-I",
+                "-S",
+                "-B",
+                copy + "/" + script,
+                generation,
+                *roots,
+            ]
+            done = subprocess.run(argv, capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                sys.stderr.write(f"{what}. {done.stdout.strip()}\n")
+                return 0
+            why = (done.stderr.strip().splitlines() or ["it could not be built"])[-1]
+    except (OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
+        why = str(error)
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)
+    former = os.path.realpath(install + "/previous")
+    if os.path.isdir(former + "/tree") and former != generation and not damage(former):
+        name = os.path.basename(former)
+        sys.stderr.write(f"{what} and was not repaired: {why}. This command runs from generation {name}.\n")
+        return 3
+    sys.stderr.write(f"{what} and was not repaired: {why}. Install it again.\n")
+    return 1
+
+
+def _copy(generation: str, copy: str, broken: frozenset[str]) -> None:
+    """A whole copy of a damaged tree, without what nobody vouches for."""
+    import os
+    import shutil
+    import subprocess
+
+    with open(generation + "/manifest.json", "rb") as file:
+        manifest = json.load(file)
+    git = shutil.which("git") or "/usr/bin/git"
+    repository = os.path.dirname(os.path.dirname(generation)) + "/repo.git"
+    for path, (mode, oid) in manifest["files"].items():
+        source, place = generation + "/tree/" + path, copy + "/" + path
+        os.makedirs(os.path.dirname(place), 0o700, exist_ok=True)
+        if path not in broken and mode == "120000":
+            os.symlink(os.readlink(source), place)
+            continue
+        if path not in broken:
+            shutil.copyfile(source, place)
+        else:
+            argv = [git, "--git-dir=" + repository, "cat-file", "blob", oid]
+            done = subprocess.run(
+                argv, capture_output=True, check=False, env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
+            )
+            if done.returncode:
+                raise ValueError("our repository has no whole copy of " + ascii(path)[1:-1])
+            if mode == "120000":
+                os.symlink(os.fsdecode(done.stdout), place)
+                continue
+            with open(place, "wb") as file:
+                file.write(done.stdout)
+        os.chmod(place, 0o555 if mode == "100755" else 0o444)
+    for path in manifest.get("built", {}):
+        if path in broken:
+            raise ValueError(ascii(path)[1:-1] + " was built here")
+        os.makedirs(os.path.dirname(copy + "/" + path), 0o700, exist_ok=True)
+        shutil.copyfile(generation + "/tree/" + path, copy + "/" + path)
+
+
+def pin_code() -> str:
+    """The end of every generation's pin."""
+    return f"\n\n{inspect.getsource(damage)}{_HOOKS}"
+
+
+def launcher_code(roots: Sequence[str]) -> str:
+    """A program for `python -c`: `GENERATION COMMAND`, exits as `rescue` returns.
+
+    Args:
+        roots: folders of the tree for `sys.path`.
+    """
+    parts = [inspect.getsource(function) for function in (damage, _copy, rescue)]
+    call = f"rescue(sys.argv[1], sys.argv[2], {json.dumps(SCRIPT)}, {json.dumps(list(roots))})"
+    return f"import sys\n\n\n{chr(10).join(parts)}\n\nsys.exit({call})\n"
