@@ -149,8 +149,7 @@ _nedura() {{
     elif [[ "$previous" == "=" ]]; then
         previous="${{COMP_WORDS[COMP_CWORD-2]}}"
     fi
-    path=""
-    before=""
+    path="" before=""
     for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
         [[ "$word" == "=" ]] && continue
         case "$path $before" in
@@ -196,8 +195,7 @@ _nedura() {{
     local current previous path_ words_ flags word next before names
     current="${{words[CURRENT]}}"
     previous="${{words[CURRENT-1]}}"
-    path_=""
-    before=""
+    path_="" before=""
     for word in "${{(@)words[2,CURRENT-1]}}"; do
         case "$path_ $before" in
         {_taking()} | *" -p" | *" --profile")
