@@ -191,7 +191,9 @@ def test_a_record_of_odd_shape_is_owed_and_stops_no_launch(desk: Desk, record: d
     debt.host_path.write_text(json.dumps({"version": 1, "started": 1, "pid": 1, **record}))
     (line,) = desk.launch()
     assert "was not wholly restarted. Run: nedura update" in line
-    assert "nedura gateway restart --all" in line, "the plain verb restarts one profile of the fleet that owes"
+    assert "nedura gateway restart --all" in line, (
+        "the plain verb restarts one profile of the fleet that owes"
+    )
     assert debt.read() is not None
 
 

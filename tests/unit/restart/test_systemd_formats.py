@@ -101,7 +101,7 @@ def test_the_processes_of_a_unit_are_read_from_its_control_group(tmp_path: Path)
     folder.mkdir(parents=True)
     (folder / "cgroup.procs").write_text("4242\n4250\n")
     name = "/user.slice/app.slice/nedura-gateway.service"
-    assert processes_of(name, tmp_path) == {4242, 4250}
+    assert processes_of(name, tmp_path) == frozenset({4242, 4250})
     (folder / "cgroup.procs").write_text("")
     assert processes_of(name, tmp_path) == frozenset()
     assert processes_of("/user.slice/gone.service", tmp_path) is None
