@@ -25,7 +25,6 @@ from nedura.fleet import MemberFailed, MemberRestarted, Runtime, restart_rest
 from tests.integration.restart.daemon import identity
 from tests.system.restart.host import Host, systemctl
 
-
 LIMIT = 1.5
 """Of the slowest single member's time."""
 
