@@ -210,6 +210,8 @@ class Harness:
                     self.host.boot()
             except AssertionError as error:  # nothing that runs can be asked any further
                 found.append(f"the gateways do not start again: {str(error)[:300]}")
+        if blow.bystander:
+            self.host.start_missing()  # nobody of the updater was hit: whoever watches starts it again
         return found
 
     def _end_of_output(self) -> int:
@@ -233,6 +235,8 @@ class Harness:
                 blow = strike(self.host, attrs.evolve(kill, after=kill.after * length), LAUNCH)
                 self._count(kill, blow, "launch kill")
                 code, whole, said = blow.code, not blow.reached, self.said(place)
+                if blow.bystander:
+                    self.host.start_missing()
         found = after_launch(look(world, old=old, commit=commit, mended=whole))
         if whole and code != 0:
             found.append(f"it exits {code}: {said[-300:]}")
@@ -250,6 +254,7 @@ class Harness:
                 "seconds": round(blow.seconds, 1),
             }
             | ({"call": kill.call, "number": kill.number, "since": kill.since} if blow.by_call else {})
+            | ({"bystander": True} if blow.bystander else {})
         )
         counted = self.pairs if blow.reached else self.missed
         stages = counted.setdefault(kind, {})
@@ -257,7 +262,7 @@ class Harness:
         if not blow.reached:
             return
         self.kills += 1
-        if blow.by_call:
+        if blow.by_call and not blow.bystander:
             self.calls.setdefault(stage, {}).setdefault(kill.call, set()).add(kill.number)
 
     def _again(self, old: str, commit: str) -> list[str]:

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -15,15 +14,15 @@ from typing import Final
 import attrs
 import psutil
 
+from tests.crash.follow import Follower
 from tests.crash.host import Host
 from tests.crash.plan import Kill
 from tests.crash.trace import CALLS, START, family
 
-__all__ = ["UPDATE", "Blow", "Run", "has_strace", "heed_ctrl_c", "strike"]
+__all__ = ["UPDATE", "Blow", "has_strace", "heed_ctrl_c", "strike"]
 
 UPDATE: Final = ("update", "--json")
 _STAGE: Final = re.compile(rb'"kind":"stage_started".*?"stage":"(\w+)"')
-_CALL: Final = re.compile(rb"^(\d+)\s+\w+\(")
 _TICK: Final = 0.004
 _BEFORE: Final = frozenset({START, "plan", "snapshot", "prepare", "validate", "commit"})
 """Stages in which an update has started nothing that lives on."""
@@ -39,6 +38,7 @@ class Blow:
         stage: the last stage that was announced before it.
         at: unix seconds of the strike.
         by_call: whether it was the planned system call.
+        bystander: whether that hit a gateway instead of the updater.
         seconds: how long the run took.
         lengths: seconds of each stage.
     """
@@ -48,6 +48,7 @@ class Blow:
     stage: str
     at: float = 0.0
     by_call: bool = False
+    bystander: bool = False
     seconds: float = 0.0
     lengths: dict[str, float] = attrs.field(factory=dict)
 
@@ -137,7 +138,7 @@ def _tracer_of(pid: int) -> int:
 
 
 @attrs.define
-class Run:
+class _Run:
     """One update under observation.
 
     The tracer of a run that is traced from its beginning is a grandchild (`strace -D`), so that the process we started is the update
@@ -156,10 +157,8 @@ class Run:
     attached: subprocess.Popen[bytes] | None = None
     start: float = attrs.field(factory=time.monotonic)
     seen: dict[str, float] = attrs.field(factory=dict)
-    read: int = 0
-    made: Counter[bytes] = attrs.field(factory=Counter)
-    struck: bool = False
-    failed: bool = False
+    follower: Follower | None = None
+    let_go: bool = False
 
     @property
     def stage(self) -> str:
@@ -220,7 +219,7 @@ class Run:
         if kill is None:
             return False
         if kill.what == "eio":
-            if self.tracer and not self.failed and self._someone_failed():
+            if self.tracer and not self.let_go and self._follow().failed:
                 self._let_go()  # one call is enough, and without a tracer it goes on faster
             return False
         if kill.how == "call":
@@ -228,40 +227,28 @@ class Run:
                 self.filtered and self.stage not in _BEFORE
             ):  # the call never came, and what is started now would live on
                 return True
-            return self.someone_was_struck()
+            return self._follow().struck
         if kill.how == "stage":  # a stage may be over before we look: then it strikes the next one
             return kill.stage in self.seen and now - self.seen[kill.stage] >= kill.after
         return now - self.start >= kill.after
 
-    def someone_was_struck(self) -> bool:
-        """A thread has made as many calls as it may; the update ends processes of its own by SIGKILL, too, so that says nothing."""
-        assert self.kill is not None
-        for line in self._new_lines():
-            found = _CALL.match(line)
-            if found:
-                self.made[found[1]] += 1
-                self.struck = self.struck or self.made[found[1]] == self.kill.number
-        return self.struck
-
-    def _someone_failed(self) -> bool:
-        self.failed = self.failed or any(b"(INJECTED)" in line for line in self._new_lines())
-        return self.failed
-
-    def _new_lines(self) -> list[bytes]:
-        """What the trace says since the last look; half a line is left for the next one."""
-        assert self.trace is not None
-        with self.trace.open("rb") as file:
-            file.seek(self.read)
-            data = file.read()
-        end = data.rfind(b"\n") + 1
-        self.read += end
-        return data[:end].splitlines()
+    def _follow(self) -> Follower:
+        """What the trace says so far."""
+        assert self.follower is not None
+        self.follower.look()
+        return self.follower
 
     def _ended(self, code: int) -> Blow:
         kill = self.kill
         if kill is not None and kill.what == "eio":
-            hit = self._someone_failed()
-            return Blow(code=code, reached=hit, stage=kill.stage, by_call=hit)
+            trace = self._follow()
+            return Blow(
+                code=code,
+                reached=trace.failed,
+                stage=kill.stage,
+                by_call=trace.failed,
+                bystander=trace.bystander,
+            )
         killed = code in (-9, 137)
         return Blow(code=None if killed else code, reached=killed, stage=self.stage)
 
@@ -271,10 +258,19 @@ class Run:
         assert kill is not None
         if kill.what == "power":
             self.host.cut_power()
-            return Blow(code=None, reached=True, stage=stage, at=at, by_call=self.struck)
+            by_call = self.follower is not None and self.follower.struck
+            return Blow(code=None, reached=True, stage=stage, at=at, by_call=by_call)
         if kill.how == "call":
             kill_tree(lambda: traced_by(self.tracer) | self._tree())
-            return Blow(code=None, reached=True, stage=stage, at=at, by_call=self.struck)
+            trace = self._follow()
+            return Blow(
+                code=None,
+                reached=True,
+                stage=stage,
+                at=at,
+                by_call=trace.struck,
+                bystander=trace.bystander,
+            )
         if self.process.poll() is not None:  # it has just ended
             return Blow(code=self.process.returncode, reached=False, stage=stage)
         if kill.what in ("full", "readonly"):
@@ -320,6 +316,7 @@ class Run:
 
     def _let_go(self) -> None:
         """End the tracer."""
+        self.let_go = True
         if self.attached is not None:
             _let_go(self.attached.pid)
             self.attached.wait()
@@ -346,7 +343,8 @@ def _strace(trace: Path, kill: Kill | None, *options: str) -> list[str]:
     """The tracer's own words: only what is struck is traced, or all that can be struck."""
     by_call = kill is not None and kill.how == "call"
     names = family(kill.call) if kill is not None and by_call else ",".join(family(call) for call in CALLS)
-    command = ["strace", "-f", "-qq", "-s", "80", *options, "-o", str(trace), "-e", f"trace={names}"]
+    seen = f"execve,{names}"
+    command = ["strace", "-f", "-qq", "-s", "80", *options, "-o", str(trace), "-e", f"trace={seen}"]
     if kill is not None and by_call:
         effect = "error=EIO" if kill.what == "eio" else "signal=SIGKILL"
         command += ["-e", f"inject={names}:{effect}:when={kill.number}"]
@@ -401,7 +399,9 @@ def strike(
             start_new_session=True,
         )
         offset = log.tell()
-    run = Run(host, kill, traced, limit, process, out, offset, filtered=filtered)
+    run = _Run(host, kill, traced, limit, process, out, offset, filtered=filtered)
+    if traced is not None and kill is not None:
+        run.follower = Follower(traced, kill.call, kill.number)
     try:
         return run.watch()
     finally:

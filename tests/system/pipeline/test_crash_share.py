@@ -12,11 +12,12 @@ from typing import Any
 import attrs
 import pytest
 
+from tests.crash.follow import Follower
 from tests.crash.harness import Harness
 from tests.crash.host import full_host_lacks, make_host
 from tests.crash.plan import KINDS, STAGES, WHATS, Kill, Measured, Round, cycle_of, plan_round
 from tests.crash.rules import Facts, after_kill, after_launch, after_update, ended_right
-from tests.crash.strike import Run, heed_ctrl_c, traced_by
+from tests.crash.strike import heed_ctrl_c, traced_by
 from tests.crash.trace import START, reach_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -61,14 +62,26 @@ def test_whoever_is_not_traced_is_never_part_of_the_struck_tree() -> None:
 
 def test_only_the_planned_call_counts_as_struck(tmp_path: Path) -> None:
     """The update ends its own probe by SIGKILL; each thread is counted by itself."""
-    trace, kill = tmp_path / "trace", Kill(seed=1, how="call", call="fsync", number=2)
-    trace.write_text("7 fsync(3) = 0\n8 fsync(3) = 0\n9 +++ killed by SIGKILL +++\n8 fsync(4")
-    host: Any = None
-    run = Run(host, kill, trace, 1.0, host, trace, 0)
-    assert not run.someone_was_struck()
-    with trace.open("a") as file:
-        file.write(" <unfinished ...>\n")
-    assert run.someone_was_struck()
+    trace = Follower(tmp_path / "trace", "fsync", 2)
+    trace.path.write_text(
+        "7 fsync(3) = 0\n8 fsync(3) = 0\n8 rename(1) = 0\n9 +++ killed by SIGKILL +++\n8 fsync(4"
+    )
+    trace.look()
+    assert not trace.struck
+    with trace.path.open("a") as file:
+        file.write(" <unfinished ...>\n8 +++ killed by SIGKILL +++\n")
+    trace.look()
+    assert (trace.struck, trace.bystander, trace.failed) == (True, False, False)
+
+
+def test_a_gateway_that_is_struck_instead_of_the_updater_is_known(tmp_path: Path) -> None:
+    trace = Follower(tmp_path / "trace", "fsync", 1)
+    trace.path.write_text(
+        '7 execve("bin/nedura", ["bin/nedura", "gateway", "run"], 0x7) = 0\n'
+        "7 fsync(3) = ?\n7 +++ killed by SIGKILL +++\n"
+    )
+    trace.look()
+    assert (trace.struck, trace.bystander) == (True, True)
 
 
 def test_an_update_in_the_background_of_a_shell_can_be_struck_by_ctrl_c() -> None:
