@@ -19,6 +19,7 @@ from nedura.fleet.budget import drain_limit, restart_budget
 from nedura.fleet.claim import lock_holder
 from nedura.fleet.incarnation import Incarnations, SystemIncarnations
 from nedura.fleet.model import Runtime
+from nedura.fleet.places import Place
 from nedura.fleet.processes import system_processes
 from nedura.fleet.restart_events import (
     DrainWaiting,
@@ -31,7 +32,7 @@ from nedura.fleet.restart_events import (
     RestartWaiting,
 )
 from nedura.fleet.restart_lock import RestartLock, patience
-from nedura.fleet.serving import Health, Look, Standing, await_serving, judge_standing, stays_well
+from nedura.fleet.serving import Health, Look, Standing, await_serving, in_service, judge_standing, stays_well
 from nedura.fleet.silence import SILENCE_SECONDS, Silence
 from nedura.fleet.statefile import StateRecord, read_state
 from nedura.fleet.supervisors.base import RestartError, Supervisor
@@ -158,7 +159,7 @@ async def restart_member(
     report: Report[RestartEvent],
     *,
     settle: float = 0.0,
-    down: AbstractAsyncContextManager[Any] | None = None,
+    down: Place | None = None,
 ) -> bool:
     """Restart one member and report what happens. Never raises for a failure of the member.
 
@@ -168,7 +169,8 @@ async def restart_member(
         parts: seams and limits.
         report: gets the events.
         settle: seconds that it must go on serving before it counts.
-        down: held from before its drain until it serves again or is given up; the host's own check of a serving member is outside.
+        down: held from before its drain until it serves again, and kept when it is given up and nobody serves its home; the
+            host's own check of a serving member is outside.
 
     Returns:
         Whether it is verified.
@@ -249,7 +251,7 @@ class _Restart:
         """Remember what is waited for; the next progress line shows it."""
         self.words = words
 
-    async def run(self, settle: float, down: AbstractAsyncContextManager[Any]) -> bool:
+    async def run(self, settle: float, down: AbstractAsyncContextManager[Place | None]) -> bool:
         """The whole restart; see `restart_member`."""
         if self.runtime.ancestor:
             return await self.alone(settle, down)  # another restart waits for us: it is not waited for
@@ -279,12 +281,17 @@ class _Restart:
         self.done(answer, "current" if self.expected else "unknown")
         return True
 
-    async def alone(self, settle: float, down: AbstractAsyncContextManager[Any]) -> bool:
+    async def alone(self, settle: float, down: AbstractAsyncContextManager[Place | None]) -> bool:
         """The restart itself, which nobody else does now."""
-        async with down:
-            if not await self.renew():
-                return False
-            answer = await self.serving() if self.runtime.kind == "gateway" else None
+        async with down as place:
+            try:
+                if not await self.renew():
+                    return False
+                answer = await self.serving() if self.runtime.kind == "gateway" else None
+            except Exception:
+                if place is not None and not in_service(await self.parts.look(self.runtime.home)):
+                    place.keep()
+                raise
         if answer is None:
             self.done(self.runtime, "unknown")  # its manager said so; it has no control socket of its own
             return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Collection, Sequence
 from pathlib import Path
 from typing import Final
@@ -10,6 +9,7 @@ from typing import Final
 from nedura.fanin import DEFAULT_LIMIT, Job, Report, run_all, stream
 from nedura.fleet.cgroup import mark_shared_cgroup, own_unit
 from nedura.fleet.model import Foreign, Runtime
+from nedura.fleet.places import Place, Places
 from nedura.fleet.restart import RestartParts, attach_restart, restart_member
 from nedura.fleet.restart_events import LeftAlone, RestartEvent
 from nedura.fleet.restart_lock import RestartLock
@@ -169,11 +169,11 @@ async def _restart_all(
     width: int,
 ) -> None:
     # The bound is on members out of service: one that serves again gives its place away before the host has checked it.
-    down = asyncio.Semaphore(max(1, width))
+    places = Places(width)
 
     def job(runtime: Runtime) -> Job[RestartEvent]:
         async def restart(report: Report[RestartEvent]) -> None:
-            await restart_member(runtime, expected, parts, report, down=down)
+            await restart_member(runtime, expected, parts, report, down=Place(places))
 
         return restart
 

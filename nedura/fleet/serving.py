@@ -20,6 +20,7 @@ __all__ = [
     "Look",
     "Standing",
     "await_serving",
+    "in_service",
     "judge_standing",
     "stays_serving",
     "stays_well",
@@ -57,6 +58,11 @@ Check = Callable[[], Awaitable[Standing]]
 """`Health` of one member, judged."""
 
 
+def in_service(answer: Runtime | None) -> bool:
+    """Whether work can come in there."""
+    return answer is not None and answer.state in ("running", "degraded")
+
+
 def judge_standing(before: Runtime, answer: Runtime | None, expected: CodeIdentity | None) -> Standing:
     """Judge one answer.
 
@@ -79,7 +85,7 @@ def judge_standing(before: Runtime, answer: Runtime | None, expected: CodeIdenti
             )
         if same is None:
             return Standing("wait", "version", "it does not say what it runs")
-    if answer.state not in ("running", "degraded"):
+    if not in_service(answer):
         return Standing("wait", "ready", f"it is {answer.state or 'not ready'}")
     return Standing("serving")
 

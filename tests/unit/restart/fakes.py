@@ -43,6 +43,7 @@ class FakeFleet:
         self.serving: dict[Path, Runtime] = {one.home: one for one in runtimes}
         self.starts = starts
         self.log: list[str] = []
+        self.on_arm: Callable[[Runtime], Awaitable[None]] | None = None
         self.on_revive: Callable[[Runtime], Awaitable[None]] | None = None
         self.on_force: Callable[[Runtime], Awaitable[None]] | None = None
         self.on_signal: Callable[[Runtime], None] | None = None
@@ -99,6 +100,8 @@ class FakeFleet:
 
     async def arm(self, runtime: Runtime) -> None:
         self.log.append(f"arm {runtime.pid}")
+        if self.on_arm is not None:
+            await self.on_arm(runtime)
 
     async def revive(self, runtime: Runtime, say: Say) -> None:
         self.log.append(f"revive {runtime.pid}")

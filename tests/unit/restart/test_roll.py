@@ -7,10 +7,11 @@ from pathlib import Path
 import attrs
 import pytest
 
-from nedura.fleet.model import Foreign
+from nedura.fleet.model import Foreign, Runtime
 from nedura.fleet.restart import progress_step, restart_member, triage, waiting_words
 from nedura.fleet.restart_events import RESTART_EVENTS, RestartEvent
 from nedura.fleet.rolling import in_roll_order, left_alone, pick_first, restart_first, restart_rest, roll
+from nedura.fleet.supervisors.base import RestartError
 from nedura.wire import from_wire, to_wire
 from tests.unit.restart.fakes import NEW, OLD, FakeFleet, failing, gateway, of_kind
 
@@ -272,6 +273,50 @@ async def test_no_more_members_are_down_than_the_width() -> None:
     ]
     assert len(of_kind(events, "member_restarted")) == 20
     assert fleet.most_down <= 4
+
+
+async def test_members_that_failed_and_stay_down_count_among_those_that_are_down() -> None:
+    members = [gateway(f"p{pid}", pid) for pid in range(1, 21)]
+    fleet = FakeFleet(*members)
+
+    async def start(runtime: Runtime) -> None:
+        await asyncio.sleep(0.01)
+        if runtime.pid in (3, 7):
+            raise RestartError("no", check="boot", final=True)
+
+    fleet.on_revive = start
+    events = [event async for event in restart_rest(members, NEW, parts=fleet.parts(), width=4)]
+    assert len(of_kind(events, "member_restarted")) == 18
+    assert {event.profile for event in of_kind(events, "member_failed")} == {"p3", "p7"}
+    assert fleet.most_down == 4
+
+
+async def test_a_roll_in_which_everybody_fails_comes_to_its_end() -> None:
+    members = [gateway(f"p{pid}", pid) for pid in range(1, 11)]
+    fleet = FakeFleet(*members)
+    fleet.on_revive = failing("boot", final=True)
+    async with asyncio.timeout(10):
+        events = [event async for event in restart_rest(members, NEW, parts=fleet.parts(), width=4)]
+    assert len(of_kind(events, "member_failed")) == 10
+
+
+async def test_members_that_failed_and_still_serve_hold_nobody_up() -> None:
+    members = [gateway(f"p{pid}", pid) for pid in range(1, 9)]
+    fleet = FakeFleet(*members)
+    both = asyncio.Barrier(2)
+
+    async def start(runtime: Runtime) -> None:
+        if runtime.pid > 6:
+            async with asyncio.timeout(5):
+                await both.wait()
+
+    async def arm(runtime: Runtime) -> None:
+        if runtime.pid <= 6:
+            raise RestartError("it was left running", check="masked", final=True)
+
+    fleet.on_arm, fleet.on_revive = arm, start
+    events = [event async for event in restart_rest(members, NEW, parts=fleet.parts(), width=2)]
+    assert {event.profile for event in of_kind(events, "member_restarted")} == {"p7", "p8"}
 
 
 async def test_a_member_that_serves_holds_no_place_while_its_host_checks_it() -> None:
