@@ -113,7 +113,16 @@ def _source(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _some(text: str) -> int:
+    count = int(text) if text.isascii() and text.isdigit() else 0
+    if count < 1:
+        raise argparse.ArgumentTypeError("a number above zero is wanted")
+    return count
+
+
 def _logs(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(handler="nedura_cli.update:logs")
-    parser.add_argument("--last", type=int, default=5, metavar="N", help="how many, newest first (default 5)")
+    parser.add_argument(
+        "--last", type=_some, default=5, metavar="N", help="how many, newest first (default 5)"
+    )
     parser.add_argument("--json", action="store_true", help="the receipts themselves, one a line")

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from nedura.update.generation.pm_repair import PmSynced, pm_sync
     from nedura.update.kinds import known_kinds
     from nedura.update.launch import Launch
+    from nedura.update.ledger.interrupted import interruption
     from nedura.update.ledger.marker import action_marker
     from nedura.update.ledger.receipts import ReceiptStore
     from nedura.update.ledger.status import UpdateStatus, status_by_action, status_of
@@ -98,6 +99,7 @@ _EXPORTS = {
     "UpdateOptions": "nedura.update.options",
     "UpdateParts": "nedura.update.parts",
     "IMPORT_LIMITS": "nedura.update.state.archive",
+    "interruption": "nedura.update.ledger.interrupted",
     "take_backup": "nedura.update.state.backup",
     "BackupFailed": "nedura.update.events_snapshot",
     "BackupTaken": "nedura.update.events_snapshot",
@@ -192,6 +194,7 @@ __all__ = [
     "find_subject",
     "import_backup",
     "install_checkout",
+    "interruption",
     "is_exempt",
     "known_kinds",
     "list_snapshots",

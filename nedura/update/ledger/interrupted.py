@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from nedura.clock import iso
 from nedura.errors import StoreError
-from nedura.update.events import InterruptedFound
+from nedura.update.events import InterruptedFound, UpdateFinished
 from nedura.update.ledger.owner import Owner, is_alive
+from nedura.update.ledger.receipt import code_of, owed_steps, unreadable
 from nedura.update.ledger.receipts import KEEP, ReceiptStore
 
-__all__ = ["close_interrupted", "is_abandoned"]
+__all__ = ["close_interrupted", "interruption", "is_abandoned"]
 
 
 def _owner(receipt: Mapping[str, Any], pid: str, created: str) -> Owner | None:
@@ -43,6 +45,31 @@ def closed(receipt: Mapping[str, Any], now: str) -> dict[str, Any]:
         "stop_reason": f"its processes ended {where}{moved}",
         "stop_class": "interrupted",
     }
+
+
+def interruption(store: ReceiptStore) -> UpdateFinished:
+    """The last event of this process's run, which was stopped before it could be shown: made again from the receipt that it closed.
+
+    A run that was stopped before it had a receipt has no id and names none.
+    """
+    receipt = store.newest() or {}
+    if receipt.get("pid") != os.getpid() or receipt.get("outcome") != "interrupted":
+        receipt = {}  # the newest is another run's
+    return UpdateFinished(
+        run_id=str(receipt.get("update_id", "")),
+        outcome="interrupted",
+        exit_code=130,
+        finished_at=str(receipt.get("finished_at") or ""),
+        stop_reason=str(receipt.get("stop_reason", "")),
+        stop_class="interrupted",
+        followups=tuple(owed_steps(receipt)),
+        receipt=str(store.path_of(receipt)) if receipt else "",
+        changed=bool(receipt.get("committed_at")),
+        now=code_of(receipt.get("post_update") or receipt.get("pre_update")),
+        unreadable=unreadable(receipt),
+        went_behind=str(receipt.get("went_behind", "")),
+        restored=str(receipt.get("restored", "")),
+    )
 
 
 def close_interrupted(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from nedura.installs import CodeIdentity
 from nedura.text import one_line, redact
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "SCHEMA",
     "Receipt",
     "apply",
+    "code_of",
     "is_finished",
     "newer_of",
     "opened",
@@ -143,6 +145,19 @@ def code_fields(code: object) -> dict[str, Any] | None:
         "generation": str(code.get("generation", "")),
         "tree_hash": str(code.get("tree_hash", "")),
     }
+
+
+def code_of(fields: object) -> CodeIdentity:
+    """A code identity from what a receipt keeps of it; empty when that is nothing."""
+    if not isinstance(fields, Mapping):
+        return CodeIdentity()
+    return CodeIdentity(
+        install_id=str(fields.get("install_id") or ""),
+        generation=str(fields.get("generation") or ""),
+        code_sha=str(fields.get("sha") or ""),
+        code_version=str(fields.get("version") or ""),
+        tree_hash=str(fields.get("tree_hash") or ""),
+    )
 
 
 def _reason(value: object) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from nedura import update as run_update
 from nedura.homes import process_home, root_home
 from nedura.text import clean
-from nedura.update import ReceiptStore, UpdateFinished, UpdateOptions, action_marker, status_of
+from nedura.update import ReceiptStore, UpdateFinished, UpdateOptions, action_marker, interruption, status_of
 from nedura_cli.ask import can_ask
 from nedura_cli.output import Output
 from nedura_cli.update_ask import asker
@@ -63,7 +63,7 @@ def update(args: argparse.Namespace, output: Output) -> int:
 async def _run(options: UpdateOptions, output: Output, *, ask: bool) -> UpdateFinished:
     task = asyncio.current_task()
     assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    _stop_once(task)
     finished: UpdateFinished | None = None
     view = choose_view(output)
     ticker = asyncio.create_task(_tick(view))
@@ -79,6 +79,21 @@ async def _run(options: UpdateOptions, output: Output, *, ask: bool) -> UpdateFi
         view.close()
     assert finished is not None, "an update always ends with UpdateFinished"
     return finished
+
+
+def _stop_once(task: asyncio.Task[object]) -> None:
+    """Ctrl-C and SIGTERM stop the run once: what an impatient second one would interrupt is the end of the child and of the receipt."""
+    stopped = False
+
+    def stop() -> None:
+        nonlocal stopped
+        if not stopped:
+            stopped = True
+            task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(number, stop)
 
 
 async def _tick(view: UpdateView) -> None:
@@ -105,26 +120,19 @@ def _mark(success: bool, exit_code: int, output: Output) -> None:
 
 
 def _interrupted(output: Output) -> int:
-    receipt = ReceiptStore(root_home(process_home())).newest() or {}
-    if receipt.get("pid") != os.getpid() or receipt.get("outcome") != "interrupted":
-        receipt = {}  # stopped before it had one: the newest is another run's
-    event = UpdateFinished(
-        run_id=str(receipt.get("update_id", "")),
-        outcome="interrupted",
-        exit_code=130,
-        finished_at=str(receipt.get("finished_at") or ""),
-        stop_reason=str(receipt.get("stop_reason", "")),
-        stop_class="interrupted",
-        changed=bool(receipt.get("committed_at")),
-    )
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # it ends now, and with its own exit code
+    event = interruption(ReceiptStore(root_home(process_home())))
     output.event(event)
+    if event.receipt and not output.as_json:
+        output.remark(f"Receipt: {event.receipt}")
     _mark(False, 130, output)
     return 130
 
 
 def logs(args: argparse.Namespace, output: Output) -> int:
     """Print the newest receipts."""
-    receipts = ReceiptStore(root_home(process_home())).recent(max(1, args.last))
+    receipts = ReceiptStore(root_home(process_home())).recent(args.last)
     for receipt in receipts:
         output.record(receipt)
         for line in receipt_lines(receipt):
@@ -154,6 +162,10 @@ def receipt_lines(receipt: Mapping[str, Any]) -> list[str]:
         f"    owed: {clean(row.get('step'))}: {clean(row.get('reason'), 500)}"
         for row in _rows(receipt.get("followups"))
     )
+    if behind := clean(receipt.get("went_behind"), 64):
+        restored = clean(receipt.get("restored"), 500)
+        state = f"state restored: {restored}" if restored else "state stays as it is"
+        lines.append(f"    went back behind run {behind[:8]}; {state}")
     action = _fields(receipt.get("user_action"))
     if action:
         lines.append(f"    yours: {clean(action.get('step'))}: {clean(action.get('reason'), 500)}")

@@ -7,13 +7,16 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.kits.site import World, world
 
 
-def interrupt(here: World, number: signal.Signals, stage: str) -> tuple[int, list[dict[str, object]]]:
+def interrupt(
+    here: World, number: signal.Signals, stage: str, times: int = 1
+) -> tuple[int, list[dict[str, Any]]]:
     """Send a signal to the update as soon as a stage has begun."""
     out = here.folder / "out"
     with out.open("wb") as log:
@@ -27,32 +30,38 @@ def interrupt(here: World, number: signal.Signals, stage: str) -> tuple[int, lis
     until = time.monotonic() + 60
     while f'"stage":"{stage}"' not in out.read_text() and process.poll() is None and time.monotonic() < until:
         time.sleep(0.01)
-    process.send_signal(number)
+    for _ in range(times):
+        process.send_signal(number)
+        time.sleep(0.05)
     code = process.wait(60)
     return code, [json.loads(line) for line in out.read_text().splitlines() if line.startswith("{")]
 
 
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize(
-    ("number", "stage", "moved"),
+    ("number", "stage", "moved", "times"),
     [
-        (signal.SIGINT, "prepare", False),
-        (signal.SIGINT, "first_member", True),
-        (signal.SIGTERM, "validate", False),
+        (signal.SIGINT, "prepare", False, 1),
+        (signal.SIGINT, "first_member", True, 4),
+        (signal.SIGTERM, "validate", False, 3),
     ],
 )
 def test_a_signal_closes_the_run_truthfully(
-    number: signal.Signals, stage: str, moved: bool, tmp_path: Path
+    number: signal.Signals, stage: str, moved: bool, times: int, tmp_path: Path
 ) -> None:
+    """However often it is sent: an impatient second one must not cut off the end of the child and of the receipt."""
     with world() as here:
         here.start("default")
         here.site.origin.commit({"nedura/_note.py": "NOTE = 1\n"}, "newer")
-        code, events = interrupt(here, number, stage)
+        code, events = interrupt(here, number, stage, times)
         assert code == 130, events[-1]
         assert events[-1]["kind"] == "update_finished"
         assert events[-1]["outcome"] == "interrupted"
         receipt = here.latest()
         assert (receipt["outcome"], receipt["exit_code"]) == ("interrupted", 130)
+        assert json.loads(Path(events[-1]["receipt"]).read_text()) == receipt
+        runs = here.site.origin.head if moved else events[0]["pre_update"]["code_sha"]
+        assert events[-1]["now"]["code_sha"] == runs
         assert (here.current == "000002") is moved
         assert (here.site.paths.folder / "source-completion-pending").exists() is moved
         assert not (here.home / ".nedura-update-in-progress").exists()

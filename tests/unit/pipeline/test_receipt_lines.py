@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from nedura.update.ledger.owner import myself
 from nedura.update.ledger.receipt import opened
+from nedura_cli.main import main
 from nedura_cli.update import receipt_lines
 
 values = st.recursive(
@@ -57,3 +58,15 @@ def test_what_is_owed_and_what_is_yours_has_its_line() -> None:
     assert "    owed: build: broke" in lines
     assert "    yours: restore_edits: conflict" in lines
     assert "    alpha: back after 12 ms" in lines
+
+
+def test_a_way_back_has_its_line() -> None:
+    went = {**opened(), "update_id": "r", "outcome": "success", "went_behind": "feedbeef" * 4, "restored": ""}
+    assert "    went back behind run feedbeef; state stays as it is" in receipt_lines(went)
+    assert "state restored: 3 files" in "\n".join(receipt_lines({**went, "restored": "3 files"}))
+
+
+@pytest.mark.parametrize("last", ["0", "-1", "x", "1.5", ""])
+def test_how_many_is_a_number_above_zero(last: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["logs", "update", f"--last={last}"]) == 2
+    assert "a number above zero is wanted" in capsys.readouterr().err
