@@ -13,7 +13,7 @@ from nedura.testing.installs import make_site, write_files
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--profiles", type=int, nargs="*", default=[1, 20, 100])
+    parser.add_argument("--profiles", type=int, nargs="*", default=[1, 10, 20, 100])
     args = parser.parse_args()
     medians: dict[int, float] = {}
     with scratch() as folder:
@@ -31,8 +31,9 @@ def main() -> int:
     facts: dict[str, float | int | str | bool] = {
         f"profiles_{count}_s": round(value, 3) for count, value in medians.items()
     }
-    goal = medians.get(20, 0.0) < 0.35
-    return tell("plan", {**facts, "goal_s": 0.35}, goal)
+    growth = medians[100] / medians[10] if {10, 100} <= set(medians) else 0.0
+    goal = medians.get(20, 0.0) < 0.35 and growth <= 10 * 1.25
+    return tell("plan", {**facts, "growth_10_to_100": round(growth, 2), "goal_s": 0.35}, goal)
 
 
 if __name__ == "__main__":

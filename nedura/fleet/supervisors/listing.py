@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import plistlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
-from xml.parsers.expat import ExpatError
 
 import attrs
 
@@ -131,6 +129,9 @@ def _agent(path: Path, found: tuple[str, Job] | None) -> ServiceInfo:
 
 def plist_environment(path: Path) -> dict[str, str]:
     """Environment of an agent's plist; empty when it cannot be read or is none."""
+    import plistlib  # with its XML parser, for launchd's files alone
+    from xml.parsers.expat import ExpatError
+
     try:
         found = plistlib.loads(path.read_bytes())
     except (OSError, ValueError, ExpatError):

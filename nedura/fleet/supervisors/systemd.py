@@ -64,12 +64,23 @@ class _Armed:
         before: its state.
         may_manage: the rights to start it are there.
         visible: its main process was seen in its control group, so that an empty or missing group means an ended unit.
+        why_not: why we may not manage it, in words.
     """
 
     systemctl: Systemctl
     before: UnitState
     may_manage: bool
     visible: bool = False
+    why_not: str = ""
+
+    def is_up(self, state: UnitState) -> bool:
+        """Whether a start is done. A unit that never had a main process (a gateway that forked away) gets none by a restart."""
+        return state.running or (self.unmanned and state.active == "active")
+
+    @property
+    def unmanned(self) -> bool:
+        """It is active without a main process, so its state says nothing about the gateway in it."""
+        return self.before.active == "active" and not self.before.main_pid
 
     @property
     def ended(self) -> bool:
@@ -131,7 +142,8 @@ class SystemdSupervisor:
             state = await self.manager(runtime.unit_scope).state(runtime.unit)
         except RestartError:
             return False
-        return state.load == "loaded" and await self._manageable(runtime) is not None
+        known = state.load == "loaded" and not state.refuses and not state.is_forgotten()
+        return known and await self._manageable(runtime) is not None
 
     async def arm(self, runtime: Runtime) -> None:
         """Read the unit before anything is stopped; a unit that would not come back is left running.
@@ -144,10 +156,20 @@ class SystemdSupervisor:
         if before.load != "loaded":
             check, reason = why_down(before)
             raise RestartError(f"{runtime.unit} was left running: {reason}.", check=check, final=True)
-        able = await self._manageable(runtime)
+        able = None if before.refuses else await self._manageable(runtime)
+        why_not = "" if able else "needs more rights than this user has"
+        if before.refuses:
+            why_not = "refuses to be started or stopped by hand"
+        if before.is_forgotten() or (able is None and not before.returns()):
+            reason = why_not or "is transient: its manager forgets it when it ends"
+            raise RestartError(
+                f"{runtime.unit} was left running: it {reason}, and nobody would start it again.",
+                check="privileges" if able is None else "missing",
+                final=True,
+            )
         visible = bool(before.cgroup) and before.main_pid in (processes_of(before.cgroup) or ())
         self._armed[runtime.unit_scope, runtime.unit] = _Armed(
-            able or plain, before, able is not None, visible
+            able or plain, before, able is not None, visible, why_not
         )
 
     async def _past_activation(self, manager: Systemctl, state: UnitState) -> UnitState:
@@ -178,9 +200,9 @@ class SystemdSupervisor:
         if not armed.may_manage:
             await self._passive_wait(armed, say)
             return
-        if state.active == "failed":
+        if state.active == "failed" and not state.transient:  # a transient one would be forgotten by that
             await armed.systemctl.call("reset-failed", runtime.unit, timeout=QUICK_SECONDS)
-        verb = start_verb(state)
+        verb = "restart" if armed.unmanned and state.active == "active" else start_verb(state)
         say(f"systemctl {verb}")
         await self._start(armed, verb, say)
 
@@ -210,7 +232,7 @@ class SystemdSupervisor:
             _ACTIVE_SECONDS,
             armed.before.restart_delay + restart_budget(None, armed.before.start_limit, drained=True),
         )
-        say("the manager's own restart (no rights to ask for it)")
+        say(f"the manager's own restart (it {armed.why_not})")
         await self._until_active(armed, limit)
 
     async def _run_job(self, armed: _Armed, verb: str, budget: float, say: Say) -> bool:
@@ -230,7 +252,7 @@ class SystemdSupervisor:
             return False
         if ran.status != 0:
             state = await armed.systemctl.state(unit)
-            if state.running:
+            if armed.is_up(state):
                 return False
             check, reason = why_down(state)
             timed_out = state.result == "timeout"
@@ -250,7 +272,7 @@ class SystemdSupervisor:
             say(f"the manager's own job ({job}), {verb} gave no answer in {budget:.0f} s")
             await asyncio.sleep(_SLOW_STEP)
         state = await armed.systemctl.state(unit)
-        if state.running and state.main_pid != armed.before.main_pid:
+        if armed.is_up(state) and (armed.unmanned or state.main_pid != armed.before.main_pid):
             return
         job = await armed.systemctl.job(unit)
         _, reason = why_down(state)
@@ -265,7 +287,7 @@ class SystemdSupervisor:
         start, step, idle_since = loop.time(), _FAST_STEP, None
         while True:
             state = await armed.systemctl.state(armed.before.name)
-            if state.running:
+            if armed.is_up(state):
                 return state
             now = loop.time()
             idle_since = (idle_since or now) if state.active in ("failed", "inactive") else None
@@ -291,12 +313,11 @@ class SystemdSupervisor:
         """
         armed = self._armed[runtime.unit_scope, runtime.unit]
         if not armed.may_manage:
-            raise RestartError(
-                f"{runtime.unit} needs more rights than this user has.", check="privileges", final=True
-            )
+            raise RestartError(f"{runtime.unit} {armed.why_not}.", check="privileges", final=True)
         budget = restart_budget(armed.before.stop_limit, armed.before.start_limit)
         for last in (False, True):
-            await armed.systemctl.call("reset-failed", runtime.unit, timeout=QUICK_SECONDS)
+            if not armed.before.transient:
+                await armed.systemctl.call("reset-failed", runtime.unit, timeout=QUICK_SECONDS)
             say("systemctl restart" + (", second try" if last else ""))
             try:
                 await self._run_job(armed, "restart", budget, say)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -9,12 +10,15 @@ from typing import Final
 import attrs
 
 from nedura.fleet.budget import parse_span
+from nedura.fleet.drain import EXIT_RESTART
 
 __all__ = ["PROPERTIES", "UnitState", "parse_environment", "parse_show", "why_down"]
 
 PROPERTIES: Final = (
     "Id", "LoadState", "ActiveState", "SubState", "Result", "MainPID", "ExecMainStatus", "ExecMainCode", "NRestarts",
     "ControlGroup", "FragmentPath", "Environment", "TimeoutStopUSec", "TimeoutStartUSec", "RestartUSec", "User", "Type",
+    "Restart", "RestartForceExitStatus", "RestartPreventExitStatus", "SuccessExitStatus", "RefuseManualStart",
+    "RefuseManualStop", "Transient",
 )  # fmt: skip
 """Properties that one `show` asks for. Their order is the manager's; they are read by key."""
 
@@ -37,9 +41,13 @@ class UnitState:
         definition: its unit file.
         environment: of the definition and its drop-ins; an EnvironmentFile's content is not in it.
         stop_limit, start_limit: as printed, None when missing.
-        restart_delay: seconds between an end and the manager's own restart.
+        restart_delay: seconds between an end and the manager's own restart; infinite when it never comes.
         user: whom a system unit runs as.
         kind: how its manager learns that it is up (`notify`, `simple`, `oneshot`).
+        restart: after which ends the manager restarts it (`always`, `on-failure`, `no`); empty when it does not say.
+        forced, prevented, successes: exit codes and signals that are restarted in any case, never, or count as success.
+        refuses: nobody may start or stop it by hand.
+        transient: it has no lasting definition; once it is inactive its manager forgets it.
     """
 
     name: str
@@ -59,6 +67,25 @@ class UnitState:
     restart_delay: float = 0.0
     user: str = ""
     kind: str = ""
+    restart: str = ""
+    forced: frozenset[str] = frozenset()
+    prevented: frozenset[str] = frozenset()
+    successes: frozenset[str] = frozenset()
+    refuses: bool = False
+    transient: bool = False
+
+    def returns(self, code: int = EXIT_RESTART) -> bool:
+        """Whether its manager starts it again by itself after it ends with an exit code; in doubt it does."""
+        status = str(code)
+        if status in self.prevented or math.isinf(self.restart_delay):
+            return False
+        if status in self.forced or self.restart in ("", "always"):
+            return True
+        return self.restart == ("on-success" if status in self.successes else "on-failure")
+
+    def is_forgotten(self, code: int = EXIT_RESTART) -> bool:
+        """Whether it is gone for good, definition and all, when it ends with an exit code."""
+        return self.transient and str(code) in self.successes and not self.returns(code)
 
     @property
     def notifies(self) -> bool:
@@ -89,10 +116,22 @@ class UnitState:
             environment=parse_environment(properties.get("Environment", "")),
             stop_limit=properties.get("TimeoutStopUSec"),
             start_limit=properties.get("TimeoutStartUSec"),
-            restart_delay=parse_span(properties.get("RestartUSec")) or 0.0,
+            restart_delay=_delay(properties.get("RestartUSec")),
             user=properties.get("User", ""),
             kind=properties.get("Type", ""),
+            restart=properties.get("Restart", ""),
+            forced=frozenset(properties.get("RestartForceExitStatus", "").split()),
+            prevented=frozenset(properties.get("RestartPreventExitStatus", "").split()),
+            successes=frozenset(properties.get("SuccessExitStatus", "").split()),
+            refuses="yes" in (properties.get("RefuseManualStart"), properties.get("RefuseManualStop")),
+            transient=properties.get("Transient") == "yes",
         )
+
+
+def _delay(text: str | None) -> float:
+    if text is not None and text.strip() in ("infinity", str(2**64 - 1)):
+        return math.inf
+    return parse_span(text) or 0.0
 
 
 def _int(text: str | None) -> int:

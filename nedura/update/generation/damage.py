@@ -7,8 +7,8 @@ and nothing of a generation but its manifest.
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Sequence
+from json import dumps
 from typing import Final
 
 __all__ = ["damage", "launcher_code", "pin_code", "rescue"]
@@ -65,6 +65,7 @@ if "-m" in sys.orig_argv[1:6]:
 def damage(generation: str) -> list[str]:
     """Paths of a generation whose bytes are not what its manifest says; empty when it is whole."""
     import hashlib
+    import json
     import os
 
     try:
@@ -148,6 +149,7 @@ def rescue(generation: str, command: str, script: str, roots: list[str]) -> int:
 
 def _copy(generation: str, copy: str, broken: frozenset[str]) -> None:
     """A whole copy of a damaged tree, without what nobody vouches for."""
+    import json
     import os
     import shutil
     import subprocess
@@ -196,5 +198,5 @@ def launcher_code(roots: Sequence[str]) -> str:
         roots: folders of the tree for `sys.path`.
     """
     parts = [inspect.getsource(function) for function in (damage, _copy, rescue)]
-    call = f"rescue(sys.argv[1], sys.argv[2], {json.dumps(SCRIPT)}, {json.dumps(list(roots))})"
+    call = f"rescue(sys.argv[1], sys.argv[2], {dumps(SCRIPT)}, {dumps(list(roots))})"
     return f"import sys\n\n\n{chr(10).join(parts)}\n\nsys.exit({call})\n"

@@ -1,6 +1,6 @@
 """Builds the next generation from the whole copy of a damaged one that this file lies in. The launcher starts it by path.
 
-`mend.py GENERATION ROOT...`: with the standard library alone, as `repair`, whose steps it takes. What was there stays until the new one is whole.
+`mend.py GENERATION ROOT...`: with the standard library alone, by the steps of `repair`. What was there stays until the new one is whole.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from nedura.errors import NeduraError, RefusedError, UpdateError
 from nedura.product import Product
 from nedura.records import make_folder, write_json
 from nedura.update.commit.sealed import commit_sealed
+from nedura.update.generation.generations import point
 from nedura.update.generation.prepare import prepare
 from nedura.update.ledger.lock import UpdateLock
 from nedura.update.options import UpdateOptions
@@ -138,7 +139,10 @@ def _done(run: Run) -> PmSynced:
     if run.candidate is None or run.install is None:
         raise UpdateError("Nothing was prepared.", stop_class="internal")
     if run.changed:
+        former = run.install.pointed(run.install.previous)
         commit_sealed(run.install, run.candidate)
+        if former is not None:  # the same version again: the way back stays the version before, not the damaged one
+            point(run.install, run.install.previous, former)
     receipt = _receipt(run, "success", "")
     return PmSynced(
         update_id=run.run_id,

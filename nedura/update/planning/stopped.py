@@ -7,12 +7,10 @@ them says whose it is, whatever the unit is called.
 from __future__ import annotations
 
 import os
-import plistlib
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
-from xml.parsers.expat import ExpatError
 
 import attrs
 
@@ -64,6 +62,9 @@ def _unit_home(data: bytes, variable: str) -> str:
 
 
 def _agent_home(data: bytes, variable: str) -> str:
+    import plistlib  # with its XML parser, for launchd's files alone
+    from xml.parsers.expat import ExpatError
+
     try:
         agent = plistlib.loads(data)
     except (ValueError, ExpatError):

@@ -39,7 +39,7 @@ async def test_a_look_that_finds_nothing_new_takes_few_processes(
     runs = log.read_text().splitlines()
     assert sum(" fetch " in line for line in runs) == 1
     assert not [line for line in runs if " update-ref " in line or " merge-base " in line]
-    assert len(runs) <= 12, runs
+    assert len(runs) <= 8, runs
 
 
 BESIDE = """#!/bin/sh

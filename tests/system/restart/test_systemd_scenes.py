@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.system.restart.odd_scenes import SCENES as ODD_SCENES
 from tests.system.restart.runner import run_scene
 from tests.system.restart.scenes import SCENES
 from tests.system.restart.service_scenes import SCENES as SERVICE_SCENES
@@ -19,6 +20,11 @@ def others(scenes: object) -> list[str]:
 @pytest.mark.parametrize("name", others(SCENES))
 def test_under_a_real_user_manager(name: str) -> None:
     run_scene("tests.system.restart.scenes", name)
+
+
+@pytest.mark.parametrize("name", others(ODD_SCENES))
+def test_odd_units_under_a_real_user_manager(name: str) -> None:
+    run_scene("tests.system.restart.odd_scenes", name)
 
 
 @pytest.mark.parametrize("name", others(SERVICE_SCENES))
