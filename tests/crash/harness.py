@@ -97,11 +97,13 @@ class Harness:
 
     def measure(self) -> None:
         """Unharmed updates: a first one, one that is timed, and one under a tracer that says which calls come in which stage."""
+        blows = []
         for _ in range(2):
             self.commit()
             self.host.calm()
-            blow = strike(self.host, None)
-            assert blow.code == 0, self.said(0)[-2000:]
+            blows.append(strike(self.host, None))
+            assert blows[-1].code == 0, self.said(0)[-2000:]
+        blow = min(blows, key=lambda one: one.seconds)  # what else the machine does only makes it longer
         begin = time.monotonic()
         assert self.host.world.command(*LAUNCH).returncode == 0
         launch = time.monotonic() - begin
