@@ -74,10 +74,10 @@ def test_what_is_loaded_late_is_loaded_before_a_working_tree_moves() -> None:
 def test_a_start_pays_for_nothing_it_does_not_need() -> None:
     """What the slowest imports are, and that the paths which must be quick leave them out."""
     code = (
-        "import sys, nedura.update.pipeline, nedura.update.parts as parts, nedura_cli.update;"
+        "import sys, nedura.update.pipeline, nedura.update.parts as parts, nedura_cli.update, nedura.update.planning.plan_collect;"
         "parts.default_parts(); print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert "nedura.update.generation.prepare" in loaded
-    assert not {"rich.console", "urllib.request", "httpx", *LATE} & loaded
+    assert not {"rich.console", "urllib.request", "httpx", "plistlib", *LATE} & loaded
