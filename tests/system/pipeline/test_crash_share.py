@@ -25,7 +25,7 @@ SHARE = 3
 """Two seeds in a row whose first strikes are a kill and a power cut."""
 
 
-@pytest.mark.timeout(100)
+@pytest.mark.timeout(150)
 def test_a_killed_parent_leaves_nothing_broken() -> None:
     """On any machine: no file system and no systemd of its own."""
     with make_host("sealed", disk=False) as host:
@@ -39,7 +39,7 @@ def test_a_killed_parent_leaves_nothing_broken() -> None:
 
 @pytest.mark.root
 @pytest.mark.system
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(300)
 def test_kills_and_power_cuts_beside_a_real_systemd_leave_nothing_broken() -> None:
     """A parent that dies, and a power cut at an fsync of the new generation."""
     lacks = full_host_lacks()
@@ -47,7 +47,7 @@ def test_kills_and_power_cuts_beside_a_real_systemd_leave_nothing_broken() -> No
         pytest.skip(f"needs {lacks}")
     command = [sys.executable, "-m", "tests.crash", "--host", "full", "--json"]
     command += ["--seed", str(SHARE), "--runs", "2", "--only", "power", "--only", "kill"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=190, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
     last = json.loads(done.stdout.splitlines()[-1])
     assert done.returncode == 0, done.stdout + done.stderr
     assert (last["kind"], last["runs"], last["violations"]) == ("crash_finished", 2, 0)
