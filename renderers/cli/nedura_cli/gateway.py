@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any, Literal
 
 import attrs
 
+from nedura.errors import RefusedError
 from nedura.fleet import (
     MemberFailed,
     MemberRestarted,
+    Runtime,
     ServiceNote,
     ServiceRow,
     attach_restarts,
@@ -103,6 +106,8 @@ async def _restart(args: argparse.Namespace, output: Output) -> int:
     fleet = await collect(root_home(home), extra_homes=(home,), services=listing.services)
     for event in left_alone(fleet.foreign):
         output.event(event)
+    if not args.everyone:
+        _refuse_if_served(home, fleet.gateways)
     scope = scope_of(args)
     members = [
         one
@@ -128,6 +133,22 @@ async def _restart(args: argparse.Namespace, output: Output) -> int:
         isinstance(event, MemberFailed) or (isinstance(event, ServiceNote) and event.failed) for event in seen
     )
     return 1 if failed or not seen else 0
+
+
+def _refuse_if_served(home: Path, gateways: Sequence[Runtime]) -> None:
+    """A profile without a gateway of its own, which another one's process serves: that one is restarted by its own name only.
+
+    Raises:
+        RefusedError: it is served so.
+    """
+    name = profile_name(home)
+    server = next((one for one in gateways if name in one.served_profiles), None)
+    if server is None or any(one.home == home for one in gateways):
+        return
+    raise RefusedError(
+        f"Profile {name} is served by the gateway of profile {server.profile} (process {server.pid}).",
+        advice=f"Run: nedura -p {server.profile} gateway restart",
+    )
 
 
 def status(args: argparse.Namespace, output: Output) -> int:

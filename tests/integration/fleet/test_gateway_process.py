@@ -273,3 +273,20 @@ def test_a_stop_notice_counts_although_the_kernel_handles_it_after_the_signal_be
         for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
             daemon.signal(number)
         assert daemon.wait() == 0
+
+
+def test_a_restart_of_a_served_profile_names_the_gateway_that_serves_it(tmp_path: Path) -> None:
+    """One process serves both: restarting it for one of them is asked for by name, and nobody is told that nothing runs."""
+    root = tmp_path / "root"
+    (root / "profiles" / "a").mkdir(parents=True)
+    (root / "config.yaml").write_text("gateway:\n  multiplex_profiles: true\n")
+    with gateway(root) as daemon:
+        daemon.wait_running()
+        wait_for(lambda: "a" in ((ask_now(root, "identify") or {}).get("served_profiles") or ()), 10)
+        result = cli(root, "-p", "a", "gateway", "restart")
+        assert result.returncode == 2
+        assert (
+            f"Profile a is served by the gateway of profile default (process {daemon.pid})" in result.stderr
+        )
+        assert "nedura -p default gateway restart" in result.stderr
+        assert ask_now(root, "identify", {})["pid"] == daemon.pid  # type: ignore[index]
