@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from typing import Final
+from collections.abc import AsyncGenerator, Coroutine
+from typing import Any, Final
 
 from nedura.errors import UpdateError
 from nedura.update.run import Run
 from nedura.wire import Event
 
-__all__ = ["DEFAULT_DEADLINE", "GRACE", "OutOfTime", "limit_of", "within"]
+__all__ = ["DEFAULT_DEADLINE", "GRACE", "OutOfTime", "limit_of", "to_the_end", "within"]
 
 DEFAULT_DEADLINE: Final = 2 * 3600.0
 """Seconds a run may take when neither its options nor its plan say so."""
@@ -80,7 +80,7 @@ async def _next(run: Run, stage: str, events: AsyncGenerator[Event, None]) -> Ev
         await asyncio.wait({step}, timeout=max(0.0, left_of(run, stage)))
     except asyncio.CancelledError:
         step.cancel()
-        await asyncio.wait({step})
+        await _settled(step)
         raise
     if not step.done():
         step.cancel()
@@ -90,6 +90,29 @@ async def _next(run: Run, stage: str, events: AsyncGenerator[Event, None]) -> Ev
         raise OutOfTime(stage, limit_of(run))
     found = step.result()
     return found if found is not _END else None  # type: ignore[return-value]
+
+
+async def _settled(task: asyncio.Future[Any]) -> None:
+    """Wait for the end of a task, however often we are told to stop meanwhile."""
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            continue  # the caller is being cancelled already
+
+
+async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Finish what must not be left half done, e.g. the end of a child; a cancellation goes on afterwards.
+
+    Raises:
+        asyncio.CancelledError: we were cancelled meanwhile.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await _settled(task)
+        raise
 
 
 async def _step(events: AsyncGenerator[Event, None]) -> object:

@@ -31,7 +31,7 @@ from nedura.update.ledger.receipt_shape import agreed
 from nedura.update.parts import UpdateParts
 from nedura.update.run import Run
 from nedura.update.stages import way_back
-from nedura.update.within import limit_of
+from nedura.update.within import limit_of, to_the_end
 from nedura.wire import Event, from_wire
 
 __all__ = ["completion", "scrubbed"]
@@ -57,7 +57,7 @@ async def completion(run: Run, parts: UpdateParts, journal: Journal) -> AsyncGen
         finally:
             await events.aclose()
     finally:
-        await handover.close()
+        await to_the_end(handover.close())
     events = handover.settle()
     try:
         async for event in events:

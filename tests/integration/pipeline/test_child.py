@@ -249,12 +249,15 @@ async def test_nothing_that_holds_the_installs_lock_outlives_a_child_that_is_end
     assert again.exit_code == 0, again
 
 
-async def test_cancelling_ends_the_tree_before_the_lock_is_free(tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [1, 5])
+async def test_cancelling_ends_the_tree_before_the_lock_is_free(tmp_path: Path, times: int) -> None:
+    """However often it is asked for: the child, which here ignores being asked, is gone before the caller goes on."""
     mark = tmp_path / "pid"
     toy = Toy(
         tmp_path / "home",
         child=GOOD_CHILD
-        + f"import time\nopen({str(mark)!r}, 'w').write(str(os.getpid()))\ntell(kind='step', name='begun')\ntime.sleep(300)\n",
+        + "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        + f"open({str(mark)!r}, 'w').write(str(os.getpid()))\ntell(kind='step', name='begun')\ntime.sleep(300)\n",
     )
 
     async def consume() -> None:
@@ -264,7 +267,9 @@ async def test_cancelling_ends_the_tree_before_the_lock_is_free(tmp_path: Path) 
     task = asyncio.ensure_future(consume())
     while not mark.exists() or not mark.read_text():
         await asyncio.sleep(0.02)
-    task.cancel()
+    for _ in range(times):
+        task.cancel()
+        await asyncio.sleep(0.05)
     with pytest.raises(asyncio.CancelledError):
         await task
     assert gone(int(mark.read_text()))
