@@ -63,10 +63,13 @@ if "-m" in sys.orig_argv[1:6]:
 
 
 def damage(generation: str) -> list[str]:
-    """Paths of a generation whose bytes are not what its manifest says; empty when it is whole."""
+    """Paths of a generation whose bytes are not what its manifest says, and of bytecode that cannot be loaded; empty when it is whole."""
     import hashlib
+    import importlib.util
     import json
+    import marshal
     import os
+    import sys
 
     try:
         with open(generation + "/manifest.json", "rb") as file:
@@ -93,6 +96,21 @@ def damage(generation: str) -> list[str]:
         made.update(data)
         if made.hexdigest() != oid:
             found.append(path)
+        folder, _, name = path.rpartition("/")
+        cache = f"{folder}/__pycache__/{name.removesuffix('.py')}.{sys.implementation.cache_tag}.pyc".lstrip(
+            "/"
+        )
+        if not name.endswith(".py") or not os.path.isfile(f"{generation}/tree/{cache}"):
+            continue
+        try:
+            with open(f"{generation}/tree/{cache}", "rb") as file:
+                data = file.read()
+            if (
+                len(data) > 16 and data[:4] == importlib.util.MAGIC_NUMBER
+            ):  # any other is passed over by an import
+                marshal.loads(data[16:])
+        except (OSError, EOFError, ValueError, TypeError):
+            found.append(cache)
     return found
 
 

@@ -81,6 +81,21 @@ def test_a_whole_generation_is_left_alone_and_its_errors_are_its_own(own: Site) 
     assert done.returncode == 1
 
 
+def test_bytecode_that_is_cut_off_is_damage_too(own: Site) -> None:
+    """No manifest lists it, and Python loads it instead of its source: the update after would take it over."""
+    tag = sys.implementation.cache_tag
+    path = f"tree/nedura/__pycache__/errors.{tag}.pyc"
+    whole = (own.paths.generations / "000001" / path).read_bytes()
+    spoil(own, path, "")
+    (own.paths.generations / "000001" / path).write_bytes(whole[:200])
+    done = own.run("fleet", "status")
+    assert (done.returncode, f"errors.{tag}.pyc is not as it was" in done.stderr) == (1, True), done.stderr
+    assert "Traceback" not in done.stderr
+    done = own.run("pm", "sync")
+    assert done.returncode == 0, done.stderr
+    assert own.run("fleet", "status").returncode == 0
+
+
 def test_a_damaged_pin_is_written_anew(own: Site) -> None:
     (pin,) = (own.paths.generations / "000001/venv/lib").glob("python*/site-packages/_generation.py")
     spoil(own, str(pin.relative_to(own.paths.generations / "000001")), "")
