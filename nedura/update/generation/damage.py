@@ -1,7 +1,7 @@
 """What is left to say and do when the code that runs is damaged, told by code that is not part of it.
 
-`damage` and `rescue` travel as text: `damage` in the pin of every generation, both in the launcher. They need the standard library alone,
-and nothing of a generation but its manifest.
+`damage` and `rescue` travel as text: `damage` beside the pin of every generation, both in the launcher. They need the standard library
+alone, and nothing of a generation but its manifest.
 """
 
 from __future__ import annotations
@@ -11,45 +11,37 @@ from collections.abc import Sequence
 from json import dumps
 from typing import Final
 
-__all__ = ["damage", "launcher_code", "pin_code", "rescue"]
+__all__ = ["HOOKS", "damage", "launcher_code", "module_code", "rescue", "tell"]
 
 SCRIPT: Final = "nedura/update/generation/mend.py"
 """Run from the rescued copy: builds the next generation from it."""
 
-_HOOKS: Final = '''
+HOOKS: Final = """
 
 STARTED = False  # set by a command that came to run
 
 
-def _tell():
-    """One line instead of a traceback, or of nothing at all, when a start fails because files are not what was installed."""
-    found = damage(GENERATION)
-    if not found:
-        return False
-    try:
-        import json
+def damage(generation):
+    import _damage
 
-        with open(os.path.join(GENERATION, "..", "..", "install.json"), "rb") as _file:
-            command = str(json.load(_file)["command"])
-    except (OSError, ValueError, KeyError, TypeError):
-        command = "nedura"
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    sys.stderr.write(
-        f"{command}: this install is damaged: {ascii(found[0])[1:-1]}{more} is not as it was installed. "
-        f"Repair it: {command} pm sync. Or go back: {command} update --rollback\\n"
-    )
-    return True
+    return _damage.damage(generation)
 
 
 def _hook(kind, error, trace):
     global STARTED
     STARTED = True
-    if not issubclass(kind, Exception) or not _tell():
+    import _damage
+
+    if not issubclass(kind, Exception) or not _damage.tell(GENERATION):
         sys.__excepthook__(kind, error, trace)
 
 
 def _ended():
-    if not STARTED and _tell():  # a cut-off module ends without having run anything
+    if STARTED:
+        return
+    import _damage
+
+    if _damage.tell(GENERATION):  # a cut-off module ends without having run anything
         sys.stderr.flush()
         os._exit(1)
 
@@ -59,7 +51,29 @@ if "-m" in sys.orig_argv[1:6]:
 
     sys.excepthook = _hook
     atexit.register(_ended)
-'''
+"""
+"""The end of every generation's pin: compiled at each start, so it is short."""
+
+
+def tell(generation: str) -> bool:
+    """One line instead of a traceback, or of nothing at all, when a start fails because files are not what was installed."""
+    import json
+    import sys
+
+    found = damage(generation)
+    if not found:
+        return False
+    try:
+        with open(generation + "/../../install.json", "rb") as file:
+            command = str(json.load(file)["command"])
+    except (OSError, ValueError, KeyError, TypeError):
+        command = "nedura"
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    sys.stderr.write(
+        f"{command}: this install is damaged: {ascii(found[0])[1:-1]}{more} is not as it was installed. "
+        f"Repair it: {command} pm sync. Or go back: {command} update --rollback\n"
+    )
+    return True
 
 
 def damage(generation: str) -> list[str]:
@@ -204,9 +218,9 @@ def _copy(generation: str, copy: str, broken: frozenset[str]) -> None:
         shutil.copyfile(generation + "/tree/" + path, copy + "/" + path)
 
 
-def pin_code() -> str:
-    """The end of every generation's pin."""
-    return f"\n\n{inspect.getsource(damage)}{_HOOKS}"
+def module_code() -> str:
+    """`_damage.py`, which lies beside every generation's pin and is only read when a start failed."""
+    return "\n\n".join(inspect.getsource(function) for function in (damage, tell))
 
 
 def launcher_code(roots: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from nedura.product import NEDURA
 from nedura.testing.installs import Site, make_site
-from nedura.update.generation.damage import damage, launcher_code, pin_code
+from nedura.update.generation.damage import HOOKS, damage, launcher_code, module_code
 from nedura.update.generation.generations import verify_generation
 
 
@@ -136,7 +136,7 @@ def test_when_nothing_is_whole_it_says_what_to_do(own: Site) -> None:
 
 
 def test_the_texts_need_the_standard_library_alone(tmp_path: Path) -> None:
-    for code in (launcher_code(NEDURA.roots), pin_code()):
+    for code in (launcher_code(NEDURA.roots), module_code()):
         named = {
             alias.name.partition(".")[0]
             for node in ast.walk(ast.parse(code))
@@ -145,4 +145,5 @@ def test_the_texts_need_the_standard_library_alone(tmp_path: Path) -> None:
         }
         assert not any(isinstance(node, ast.ImportFrom) for node in ast.walk(ast.parse(code)))
         assert named <= sys.stdlib_module_names
+    assert len(HOOKS.splitlines()) < 40, "it is compiled at each start"
     assert damage(str(tmp_path)) == ["manifest.json"]
