@@ -2,10 +2,11 @@
 
 ./run bench fleet_20 [--peers] [--rolls 100] [--count 20] [--width 4] [--json]
 
-`--peers` installs pm2 (npm) and supervisor (Python index) into a scratch folder first. The first roll of `good` watches its first member
-for 12 s, as `update` does with a sealed install; `first_total_s` has these seconds, `first_roll_s` not. `roll_s` is the median of the other
-rolls, in which nobody is watched and from which nothing is left out. All at once is measured twice before and twice after them. A gap is
-measured by a probe beside the daemons, which needs a good part of a core.
+`--peers` installs pm2 (npm) and supervisor (Python index) into a scratch folder first. The first three rolls of `good` are those of
+`update` in a sealed install: the first member is watched for 12 s, and the host's checks of it run within these. `roll_s` is the median of
+them without the 12 s, `total_s` with. In the other rolls nobody is watched and nothing is left out: `unwatched_roll_s`, in which the first
+member's check (0.5 s) stands alone. All at once is measured twice before and twice after them. A gap is measured by a probe beside the
+daemons, which needs a good part of a core.
 
 Every row of nedura says what it breaks of its limits (`broken`); one that breaks any ends the bench with 1.
 """
@@ -38,6 +39,7 @@ DAEMON = ROOT / "bench" / "_daemon20.py"
 FAULTS = {"boot": "boot", "hang": "ready", "dies": "settle", "version": "version", "answers": "health"}
 """What a bad build does, and the check that must name it."""
 RATIO = 2.5
+WATCHED, SETTLE_SECONDS = 3, 12.0
 GAP_SECONDS = 0.3
 LATE = "p07"
 
@@ -216,7 +218,9 @@ async def good(work: Work, width: int, rolls: int) -> dict[str, Any]:
     for number in range(rolls):
         version = "21"[number % 2]
         work.point(version)
-        results.append(await nedura_roll(work, version, width=width, settle=0.0 if number else 12.0))
+        results.append(
+            await nedura_roll(work, version, width=width, settle=SETTLE_SECONDS if number < WATCHED else 0.0)
+        )
         pairs += await gaps_and_boots(work, probe, version)
     noticed = await seen(probe, work, version)
     whole = await verified(work, version)
@@ -225,15 +229,17 @@ async def good(work: Work, width: int, rolls: int) -> dict[str, Any]:
     at_once += [await all_at_once(work, after, other) for other in ("12" if version == "2" else "21")]
     await after.stop()
     over = [gap - boot for gap, boot in pairs]
-    unwatched = [one["roll_s"] for one in results[1:]] or [results[0]["roll_s"]]
-    once, roll_s = statistics.median(at_once), statistics.median(unwatched)
+    watched, unwatched = ([one["roll_s"] for one in some] for some in (results[:WATCHED], results[WATCHED:]))
+    once, roll_s = statistics.median(at_once), statistics.median(watched)
+    free = statistics.median(unwatched) if unwatched else None
     return {
         "what": f"nedura, width {width}", "exit": max(one["exit"] for one in results), "rolls": rolls,
         "restarted": min(one["restarted"] for one in results), "owed": sum(one["owed"] for one in results), "verified": whole, **noticed,
-        "roll_s": round(roll_s, 2), "roll_worst_s": max(unwatched), "first_total_s": results[0]["total_s"],
-        "first_roll_s": results[0]["roll_s"], "all_at_once_s": round(once, 2), "all_at_once_each_s": [round(one, 2) for one in at_once],
+        "total_s": statistics.median(one["total_s"] for one in results[:WATCHED]), "roll_s": round(roll_s, 2), "roll_each_s": watched,
+        "unwatched_roll_s": free and round(free, 2), "unwatched_worst_s": max(unwatched, default=None),
+        "all_at_once_s": round(once, 2), "all_at_once_each_s": [round(one, 2) for one in at_once],
         "all_at_once_down": at_once_down, "ratio_to_all_at_once": round(roll_s / once, 2),
-        "first_ratio": round(results[0]["roll_s"] / once, 2), "own_boot_s": round(boot, 2),
+        "unwatched_ratio": free and round(free / once, 2), "own_boot_s": round(boot, 2),
         "longest_gap_s": round(max(gap for gap, _ in pairs), 2), "gap_over_its_own_boot_s": round(max(over), 3),
         "gap_over_its_own_boot_p50_s": round(statistics.median(over), 3),
     }  # fmt: skip
@@ -250,7 +256,7 @@ def missed(name: str, row: dict[str, Any], count: int, width: int) -> list[str]:
         rules |= {
             "everybody is restarted, every time": (row["exit"], row["restarted"], row["owed"], row["verified"]) == (0, count, 0, count),
             f"at most {width} are down": row["most_down"] <= width,
-            f"at most {RATIO} x all at once": max(row["ratio_to_all_at_once"], row["first_ratio"]) <= RATIO,
+            f"at most {RATIO} x all at once": row["ratio_to_all_at_once"] <= RATIO,
             f"no gap beyond its own boot and {GAP_SECONDS} s": row["gap_over_its_own_boot_s"] <= GAP_SECONDS,
         }  # fmt: skip
     elif kind == "bad":
@@ -291,7 +297,7 @@ async def bad(work: Work, fault: str, *, at: str = "", sealed: bool = True) -> d
         work.point("2")
     else:
         work.point("2", fault)
-    settle = 12.0 if sealed else 0.0
+    settle = SETTLE_SECONDS if sealed else 0.0
     result = await nedura_roll(work, "2", width=4, settle=settle, sealed=sealed, late=at)
     ends_on = "1" if result["taken_back"] else "2"
     noticed = await seen(probe, work, ends_on)
