@@ -120,7 +120,7 @@ class _Handover:
     def _heard(self, record: Mapping[str, Any]) -> Event | None:
         """One record of the child: scrubbed, folded, and as an event. From the first one on it is the writer."""
         self._journal.writes = False
-        safe = scrubbed(record)
+        safe = masked_record(scrubbed(record))
         if safe["kind"] in _OWN_WORDS:
             return None
         self._journal.take_record(safe)

@@ -81,7 +81,7 @@ class Journal:
             left = self.store.read(self.store.path_of(self.receipt))
         except (StoreError, KeyError):
             return
-        self.receipt = newer_of(self.receipt, agreed(left, self.receipt))
+        self.receipt = newer_of(self.receipt, agreed(masked_record(left), self.receipt))
 
     @property
     def finished(self) -> bool:

@@ -5,6 +5,7 @@ Every event passes here once on its way out of `update()`, every record on its w
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
@@ -24,7 +25,10 @@ _SECRET_KEY: Final = re.compile(
 
 
 def masked_record(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A decoded record with every text in it masked, at any depth; also the value of a key that is named like a secret."""
+    """A decoded record with every text in it masked, at any depth; also the value of a key that is named like a secret.
+
+    Numbers that JSON does not have (NaN, infinity) are left out.
+    """
     return {key: _masked_item(str(key), value) for key, value in record.items()}
 
 
@@ -46,6 +50,8 @@ def _masked(value: Any, depth: int = 0) -> Any:
     match value:
         case str():
             return redact(value)
+        case float() if not math.isfinite(value):
+            return None  # no JSON: every other reader of the file would refuse it whole
         case Mapping():
             found = {key: _masked_item(str(key), item, depth + 1) for key, item in value.items()}
             return found if any(found[key] is not value[key] for key in found) else value

@@ -13,6 +13,7 @@ from nedura.product import NEDURA
 from nedura.update import Run, UpdateOptions
 from nedura.update.ledger.lock import UpdateLock
 from nedura.update.parts import Refusal
+from nedura.wire import to_json_line
 from tests.kits.pipeline import GOOD_CHILD, Toy
 from tests.unit.pipeline.test_schema import SCHEMA, complaints
 
@@ -134,3 +135,26 @@ async def test_a_child_cannot_bring_a_receipt_out_of_shape(tmp_path: Path, key: 
     assert odd(toy) == []
     assert toy.latest()["outcome"] == "success"
     assert len(toy.receipts()) == 1
+
+
+@pytest.mark.parametrize("way", ["event", "result", "disk"])
+async def test_a_number_that_is_no_json_reaches_no_receipt_and_no_stream(tmp_path: Path, way: str) -> None:
+    """Python reads and writes NaN; every other reader would refuse the whole file."""
+    bad = "'n': float('nan'), 'stages': [{'name': 'x', 'outcome': 'success', 'at': '', 'seconds': float('inf')}]"
+    ends = {
+        "event": "tell(kind='stage_finished', stage='x', seconds=float('nan'))\ntell(kind='later', n=[float('-inf')])\nclose()\n",
+        "result": f"close(**{{{bad}}})\n",
+        "disk": f"receipt = {{**request['receipt'], 'seq': 500, {bad}}}\n"
+        "json.dump(receipt, open(request['receipt_path'], 'w'))\nos.kill(os.getpid(), 9)\n",
+    }
+    toy = Toy(tmp_path / "home", child=GOOD_CHILD + ends[way])
+    finished, events = await toy.run()
+    assert finished.exit_code == 0
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is no JSON")
+
+    for path in (toy.home / "logs/update_receipts").glob("*.json"):
+        json.loads(path.read_text(), parse_constant=refuse)
+    for event in events:
+        json.loads(to_json_line(event), parse_constant=refuse)
