@@ -41,7 +41,10 @@ def _ended():
         return
     import _damage
 
-    if _damage.tell(GENERATION):  # a cut-off module ends without having run anything
+    main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    # a cut-off entry point ends without having run anything; one that is whole did what it had to
+    if _damage.tell(GENERATION, main.removeprefix(os.path.join(GENERATION, "tree", ""))):
+        sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)
 
@@ -55,12 +58,12 @@ if "-m" in sys.orig_argv[1:6]:
 """The end of every generation's pin: compiled at each start, so it is short."""
 
 
-def tell(generation: str) -> bool:
+def tell(generation: str, only: str = "") -> bool:
     """One line instead of a traceback, or of nothing at all, when a start fails because files are not what was installed."""
     import json
     import sys
 
-    found = damage(generation)
+    found = damage(generation, only)
     if not found:
         return False
     try:
@@ -76,8 +79,13 @@ def tell(generation: str) -> bool:
     return True
 
 
-def damage(generation: str) -> list[str]:
-    """Paths of a generation whose bytes are not what its manifest says, and of bytecode that cannot be loaded; empty when it is whole."""
+def damage(generation: str, only: str = "") -> list[str]:
+    """Paths of a generation whose bytes are not what its manifest says, and of bytecode that cannot be loaded; empty when it is whole.
+
+    Args:
+        generation: its folder.
+        only: look at this path alone.
+    """
     import hashlib
     import importlib.util
     import json
@@ -95,6 +103,8 @@ def damage(generation: str) -> list[str]:
         return ["manifest.json"]
     found = []
     for path, (mode, oid) in sorted(files.items()):
+        if only not in ("", path):
+            continue
         place = generation + "/tree/" + path
         try:
             if mode == "120000":

@@ -96,6 +96,17 @@ def test_bytecode_that_is_cut_off_is_damage_too(own: Site) -> None:
     assert own.run("fleet", "status").returncode == 0
 
 
+def test_an_entry_point_that_is_whole_and_ended_is_believed(site: Site) -> None:
+    """A host's own, or an older version's, does not say that it started; what it printed and its exit code stand."""
+    assert site.run().returncode == 0
+    spoil(site, "tree/toy/value.py", "VALUE = 666\n")
+    done = site.run()
+    assert (done.returncode, done.stdout.splitlines()[0], done.stderr) == (0, "666", "")
+    spoil(site, "tree/toy/main.py", "")
+    done = site.run()
+    assert (done.returncode, "toy/main.py is not as it was" in done.stderr) == (1, True), done.stderr
+
+
 def test_a_damaged_pin_is_written_anew(own: Site) -> None:
     (pin,) = (own.paths.generations / "000001/venv/lib").glob("python*/site-packages/_generation.py")
     spoil(own, str(pin.relative_to(own.paths.generations / "000001")), "")
