@@ -111,7 +111,7 @@ class Harness:
         if has_strace():
             self.commit()
             self.host.calm()
-            trace = self.host.outside / "trace"
+            trace = self.host.outside / "measured"
             assert strike(self.host, None, traced=trace).code == 0, self.said(0)[-2000:]
             reach = reach_of(trace.read_text(errors="replace"))
         self.measured = Measured(seconds=blow.seconds, lengths=blow.lengths, reach=reach, launch=launch)

@@ -312,7 +312,8 @@ class _Run:
         """Nothing of it goes on; whoever it restarted goes on by itself."""
         kill_tree(self._tree)
         self.process.wait()
-        self._let_go()
+        if self.kill is not None:
+            self._let_go()
 
     def _let_go(self) -> None:
         """End the tracer."""
@@ -353,8 +354,10 @@ def _strace(trace: Path, kill: Kill | None, *options: str) -> list[str]:
 
 def _is_filtered(kill: Kill | None, words: tuple[str, ...]) -> bool:
     """Whether the kernel may pick the calls for the tracer, which is twice as fast: once the tracer is gone these calls fail, so only
-    where the strike ends everybody."""
-    if kill is None or kill.how != "call" or kill.since != START or words != UPDATE:
+    where the strike ends everybody, or where the tracer stays until the gateways have been restarted once more."""
+    if kill is None:
+        return True
+    if kill.how != "call" or kill.since != START or words != UPDATE:
         return False
     return kill.what in ("kill", "power") and kill.stage in _BEFORE
 
@@ -365,7 +368,7 @@ def strike(
     words: tuple[str, ...] = UPDATE,
     *,
     traced: Path | None = None,
-    limit: float = 120.0,
+    limit: float = 300.0,
 ) -> Blow:
     """Run `nedura update`, or another command, and strike it as planned.
 
