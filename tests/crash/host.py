@@ -54,6 +54,19 @@ def _run(*words: str | Path, check: bool = True) -> subprocess.CompletedProcess[
     return done
 
 
+def _gateway_of(process: psutil.Process) -> str | None:
+    """The profile that a gateway is of; empty for a watcher that will become one; None for every other process."""
+    try:
+        words = process.cmdline()
+    except psutil.Error:
+        return None
+    if any("relaunch" in word for word in words):
+        return ""
+    if "gateway" not in words:
+        return None
+    return words[words.index("-p") + 1] if "-p" in words else "default"
+
+
 @attrs.define
 class Host:
     """A world and the machine below it.
@@ -80,9 +93,18 @@ class Host:
         self._start(PROFILES)
 
     def start_missing(self) -> None:
-        """Start those that do not run."""
-        running = {name for name in PROFILES if psutil.pid_exists(self.world.pids([name])[name] or -1)}
-        self._start([name for name in PROFILES if name not in running])
+        """Start what does not come back by itself, as whoever watches would."""
+        until = time.monotonic() + 60
+        while missing := [name for name in PROFILES if not asyncio.run(self._serves(name))]:
+            assert time.monotonic() < until, f"{missing} do not come back"
+            coming = [_gateway_of(one) for one in self.world.members()]
+            if not {"", *missing}.intersection(coming):  # no watcher, and nobody who ends or begins
+                self._start(missing)
+            time.sleep(0.2)
+
+    async def _serves(self, profile: str) -> bool:
+        found = await look(self.world.home_of(profile), environ=self.world.environ)
+        return found is not None and found.state == "running"
 
     def _start(self, profiles: Sequence[str]) -> None:
         if not self.has_disk:
@@ -102,8 +124,7 @@ class Host:
         until = time.monotonic() + 60
         for profile in PROFILES:
             while True:
-                found = await look(self.world.home_of(profile), environ=self.world.environ)
-                if found is not None and found.state == "running":
+                if await self._serves(profile):
                     break
                 if time.monotonic() > until:
                     raise AssertionError(
