@@ -167,7 +167,7 @@ def ended_right(
         found.append(f"Ctrl-C came {_end_of(receipt) - at:.1f} s before the end and was not heeded")
     elif kind == "sigint" and code == 130 and receipt is not None and receipt.get("outcome") != "interrupted":
         found.append(f"exit code 130, but its receipt says {receipt.get('outcome')}")
-    if "Traceback (most recent call last)" in said:
+    if code is not None and "Traceback (most recent call last)" in said:  # who is killed may be cut short
         found.append(f"a traceback: {said[said.index('Traceback') :][-400:]}")
     return found
 

@@ -244,4 +244,5 @@ def test_an_exit_code_that_lies_is_noticed() -> None:
     assert _right("kill tree", None) == []
     assert _right("", 0) == []
     assert _right("", 1)
+    assert _right("power", None, said="Traceback (most recent call last):\n") == [], "its disk is gone"
     assert _right("full", 1, said="Traceback (most recent call last):\n")
