@@ -66,7 +66,7 @@ def refuse_if_held(live: Path) -> None:
 def place_database(copy: Path, live: Path, *, now: float) -> None:
     """Give a database the content of a checked copy.
 
-    A healthy one is overwritten in one transaction of SQLite's own, which also deals with a left-over log. A damaged one is set aside
+    A link of the owner's own is written through: side files lie beside the file that it leads to. A healthy one is overwritten in one transaction of SQLite's own, which also deals with a left-over log. A damaged one is set aside
     byte for byte first. Where there is none, left-over side files are removed before the copy appears, because SQLite would replay
     a foreign log into it.
 
@@ -74,6 +74,7 @@ def place_database(copy: Path, live: Path, *, now: float) -> None:
         RefusedError: a process has it open.
         StoreError: it cannot be done; the old content stands.
     """
+    live = Path(os.path.realpath(live))
     refuse_if_held(live)
     if live.exists():
         try:
@@ -98,6 +99,7 @@ def set_aside(live: Path, *, now: float) -> Path:
     Raises:
         StoreError: it cannot be kept.
     """
+    live = Path(os.path.realpath(live))
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S")
     aside = live.with_name(f"{live.name}{ASIDE}{stamp}")
     try:

@@ -221,6 +221,7 @@ def check_live(path: Path, *, busy: float = 2.0) -> None:
     Raises:
         DatabaseError: damaged, or it could not be read.
     """
+    path = Path(os.path.realpath(path))  # its log lies beside the real file
     with _checking(path):
         if not is_sqlite(path) and path.stat().st_size:
             raise DatabaseError(f"{clean(path.name)} is not a SQLite database.")
@@ -280,10 +281,11 @@ def overwrite(live: Path, copy: Path, *, busy: float = 2.0) -> None:
 
 
 def holders(path: Path, *, proc: Path = Path("/proc")) -> list[int]:
-    """Pids of processes that have a database or one of its side files open, this process included.
+    """Pids of processes that have a database or one of its side files open, this process included. A link is followed, as SQLite does.
 
     Two nets: open descriptors where the system shows them, and the locks that SQLite's own connections hold.
     """
+    path = Path(os.path.realpath(path))
     sides = (file_key(f"{path}{side}") for side in ("", "-wal", "-shm", "-journal"))
     found = openers_of({key for key in sides if key is not None}, proc=proc)
     if os.getpid() not in found:  # opening and closing the file would drop this process's own locks on it

@@ -189,3 +189,18 @@ async def test_a_held_damaged_database_is_refused(tmp_path: Path) -> None:
     assert not event.ok
     assert "open in process" in event.detail
     assert (tmp_path / "state.db").read_bytes() == bytes(5000)
+
+
+async def test_a_linked_database_is_mended_where_it_really_is(tmp_path: Path) -> None:
+    home, real = tmp_path / "h", make_database(tmp_path / "elsewhere/real.db", 40)
+    home.mkdir()
+    (home / "state.db").symlink_to(real)
+    name = snap(home)
+    real.write_bytes(bytes(50_000))
+    Path(f"{real}-wal").write_bytes(b"stale")
+    (event,) = await nets(("default", home, name))
+    assert event.ok, event.detail
+    assert (home / "state.db").is_symlink()
+    assert rows(real) == 40
+    assert not Path(f"{real}-wal").exists()
+    assert [path for path in real.parent.glob("real.db.corrupt-*-wal")]

@@ -274,6 +274,43 @@ def test_the_owners_link_is_written_through(tmp_path: Path) -> None:
     assert (tmp_path / "dotfiles/config.yaml").read_text() == "a: 1\n"
 
 
+def linked_home(tmp_path: Path) -> tuple[Path, Path, str]:
+    """A home whose state.db is its owner's own link to a database elsewhere: home, the real database, a snapshot's id."""
+    home, real = tmp_path / "h", make_database(tmp_path / "elsewhere/real.db", 50)
+    home.mkdir()
+    (home / "state.db").symlink_to(real)
+    return home, real, snap(home)
+
+
+def test_a_holder_of_a_linked_database_is_refused(tmp_path: Path) -> None:
+    home, real, name = linked_home(tmp_path)
+    child = hold_in_child(real)
+    try:
+        assert holders(home / "state.db") == [child.pid]
+        with pytest.raises(RefusedError, match=str(child.pid)):
+            restore_snapshot(home, name, profile="default", now=0)
+    finally:
+        child.communicate(b"")
+
+
+@pytest.mark.parametrize("left", ["nothing", "damaged"])
+def test_the_log_beside_the_target_of_a_link_is_never_replayed(tmp_path: Path, left: str) -> None:
+    """SQLite keeps its side files beside the real file, not beside the link."""
+    home, real, name = linked_home(tmp_path)
+    crash_with_log(real, 500)
+    if left == "nothing":
+        real.unlink()
+    else:
+        real.write_bytes(bytes(5000))
+    restore_snapshot(home, name, profile="default", now=0)
+    assert (home / "state.db").is_symlink()
+    assert rows(real) == 50
+    if left == "damaged":
+        sides = ("-wal", "-shm")
+        (aside,) = [path for path in real.parent.glob("real.db.corrupt-*") if not path.name.endswith(sides)]
+        assert aside.read_bytes() == bytes(5000)
+
+
 def test_a_folder_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
     home = plain_home(tmp_path)
     name = snap(home)
