@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Final
 
-__all__ = ["mend_own_tree"]
+__all__ = ["mend_from_outside", "mend_own_tree"]
 
 MARKER: Final = "nedura-update-pull"
 RECOVERY: Final = "nedura-update-recovery"
@@ -47,6 +47,39 @@ def mend_own_tree(root: str | None = None, *, again: bool = False) -> tuple[bool
         return False, fault or f"the repair code of an interrupted update failed: {error}"
 
 
+def mend_from_outside(root: str, command: str, *, again: bool = False) -> int:
+    """What a launcher does about a move marker before it starts any code of the tree, whose every file may be half written.
+
+    The launcher carries this module as text. Only repair code with the hashes of its commit is run: the published copy, else the tree's
+    own. A tree without repair code of its own (a host application's) is left to the command.
+
+    Args:
+        root: the checkout.
+        command: who speaks.
+        again: try also what three launches could not mend.
+
+    Returns:
+        0 when the command may start, else 1; why has been said.
+    """
+    git_dir = _git_dir(root)
+    try:
+        before = _commit_before(git_dir)
+    except FileNotFoundError:  # since the launcher looked, the move has ended or another launch has mended it
+        return 0
+    except OSError as error:
+        sys.stderr.write(f"{command}: the move marker cannot be read: {error.strerror}\n")
+        return 1
+    published = os.path.join(git_dir, RECOVERY, before)
+    if not os.path.isfile(os.path.join(published, "MANIFEST")):
+        return 0
+    copy, reason = _copy_of(git_dir)
+    if copy or _is_like(published, root):
+        reason = _mend_by_copy(copy or root, root, again)[1]
+    if reason:
+        sys.stderr.write(f"{command}: {reason}\n")
+    return int(bool(reason))
+
+
 def _git_dir(root: str) -> str:
     dot = os.path.join(root, ".git")
     if not os.path.isfile(dot):
@@ -56,20 +89,28 @@ def _git_dir(root: str) -> str:
     return os.path.join(root, text.removeprefix("gitdir:").strip()) if text.startswith("gitdir:") else ""
 
 
+def _commit_before(git_dir: str) -> str:
+    """The commit that the marker's move began at; empty when it names none.
+
+    Raises:
+        OSError: the marker cannot be read.
+    """
+    with open(os.path.join(git_dir, MARKER), "rb") as file:
+        named = [line[4:] for line in file.read(65536).splitlines() if line.startswith(b"pre=")]
+    pre = named[-1].decode("ascii", "replace") if named else ""
+    return pre if pre.isalnum() else ""
+
+
 def _copy_of(git_dir: str) -> tuple[str, str]:
     """The folder of the repair modules that were published before the move, each with the hash it had in the commit; else why not."""
-    pre = ""
     try:
-        with open(os.path.join(git_dir, MARKER), "rb") as file:
-            for line in file.read(65536).splitlines():
-                if line.startswith(b"pre="):
-                    pre = line[4:].decode("ascii", "replace")
+        pre = _commit_before(git_dir)
     except OSError as error:
         return "", f"the move marker cannot be read: {error.strerror}"
     copy = os.path.join(git_dir, RECOVERY, pre)
-    if not pre.isalnum() or not os.path.isfile(os.path.join(copy, "MANIFEST")):
+    if not pre or not os.path.isfile(os.path.join(copy, "MANIFEST")):
         return "", "an update was interrupted and no copy of the repair code is there; run: git status"
-    if _listed(copy) and _is_like(copy, copy):
+    if _is_like(copy, copy):
         return copy, ""
     return "", "an update was interrupted and the copy of the repair code is damaged; run: git status"
 
@@ -101,7 +142,10 @@ def _blob_of(path: str, like: str) -> str:
 
 def _is_like(copy: str, root: str) -> bool:
     """Whether the repair modules below a folder are byte for byte those that were published."""
-    return all(_blob_of(os.path.join(root, path), blob) == blob for path, blob in _listed(copy).items())
+    listed = _listed(copy)
+    return bool(listed) and all(
+        _blob_of(os.path.join(root, path), blob) == blob for path, blob in listed.items()
+    )
 
 
 def _mend_by_copy(copy: str, root: str, again: bool) -> tuple[bool, str]:
@@ -111,12 +155,16 @@ def _mend_by_copy(copy: str, root: str, again: bool) -> tuple[bool, str]:
     script = os.path.join(copy, "nedura", "update", "source", "torn.py")
     argv = [sys.executable, "-I", "-S", "-B", "-X", "utf8", script, root, *(["--again"] if again else [])]
     try:
-        done = subprocess.run(argv, timeout=MEND_SECONDS, check=False)
+        done = subprocess.run(argv, stderr=subprocess.PIPE, timeout=MEND_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return False, f"the repair code cannot be run: {error}"
-    if done.returncode == 75:  # an update is at work
-        return False, ""
-    return done.returncode == 0, "" if done.returncode == 0 else "an interrupted update could not be put back"
+    said = done.stderr.decode("utf-8", "replace").strip()
+    if done.returncode not in (0, 75):
+        line = said.splitlines()[-1].removeprefix("nedura: ") if said else ""
+        return False, line or "an interrupted update could not be put back"
+    if said:
+        sys.stderr.write(f"{said}\n")
+    return done.returncode == 0, ""  # 75: an update is at work
 
 
 def _mend_swap(root: str, again: bool) -> tuple[bool, str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from nedura import whole
 from nedura.homes import HOME_VARIABLE
 from nedura.installs import InstallPaths
 from nedura.product import Product
@@ -15,6 +17,8 @@ from nedura.programs import child_environment
 from nedura.records import make_folder, write_bytes
 from nedura.update.bounded import run_bounded
 from nedura.update.generation.launcher import MARK, launcher_install
+from nedura.update.source.move_marker import MARKER as MOVE_MARKER
+from nedura.update.source.torn import git_dir_of
 
 __all__ = ["checkout_launcher_text", "publish_checkout_launcher"]
 
@@ -26,20 +30,43 @@ home=${{0%/*}}/..
 [ -d "$home/installs/{install}" ] || home=$(dirname -- "$(readlink -f -- "$0")")/..
 [ -n "${{{variable}-}}" ] || {variable}=$(cd -P -- "$home" && pwd -P)
 export {variable}
-exec {python} -P -B -m {module} "$@"
+{mend}exec {python} -P -B -m {module} "$@"
+"""
+_MEND: Final = """\
+# A killed update may have left any file of the checkout half written: code that is no part of it puts it back first.
+if [ -e {marker} ]; then
+    again=; for word; do [ "$word" = update ] && again=--again; done
+    {python} -I -S -B -X utf8 -c {code} {checkout} {command} $again || exit 1
+fi
 """
 _PROBE: Final = "import importlib.util as u, sys; s = u.find_spec(sys.argv[1]); print(s.origin if s else '')"
 PROBE_SECONDS: Final = 20.0
 
 
-def checkout_launcher_text(paths: InstallPaths, product: Product, python: str) -> str:
+def checkout_launcher_text(paths: InstallPaths, product: Product, checkout: Path, python: str) -> str:
     """Text of the launcher."""
     return _TEXT.format(
         mark=MARK,
         install=paths.install_id,
         variable=product.env("HOME") if product.env_prefix else HOME_VARIABLE,
+        mend=_mending(product, checkout, python),
         python=shlex.quote(python),
         module=product.main_modules[0],
+    )
+
+
+def _mending(product: Product, checkout: Path, python: str) -> str:
+    """The look at the move marker; empty for a tree without git, which has none."""
+    git_dir = git_dir_of(str(checkout))
+    if not git_dir:
+        return ""
+    call = 'raise SystemExit(mend_from_outside(sys.argv[1], sys.argv[2], again="--again" in sys.argv))'
+    return _MEND.format(
+        marker=shlex.quote(os.path.join(git_dir, MOVE_MARKER)),
+        python=shlex.quote(python),
+        code=shlex.quote(f"{inspect.getsource(whole)}\n\n{call}\n"),
+        checkout=shlex.quote(str(checkout)),
+        command=shlex.quote(product.command),
     )
 
 
@@ -75,5 +102,5 @@ def publish_checkout_launcher(
         return "its Python does not find this checkout by itself (pip install -e)"
     path = paths.launcher(product.command)
     make_folder(path.parent, 0o755)
-    write_bytes(path, checkout_launcher_text(paths, product, python).encode(), 0o755)
+    write_bytes(path, checkout_launcher_text(paths, product, checkout, python).encode(), 0o755)
     return ""
