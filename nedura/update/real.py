@@ -243,9 +243,10 @@ async def _with_state(run: Run, move: AsyncGenerator[Event, None]) -> AsyncGener
 
 async def _commit_in_place(run: Run) -> AsyncGenerator[Event, None]:
     """The move of a working tree, or the swap of an unpacked one: both replace our own files."""
-    preload()
-    from nedura.update.commit.of_run import commit_checkout, commit_zip
+    from nedura.update.commit.of_run import commit_checkout, commit_zip, files_of_version
 
+    for fault in preload(run.checkout, await asyncio.to_thread(files_of_version, run)):
+        yield Notice(text=f"Left out, since it cannot be imported: {fault}", warning=True)
     events = commit_checkout(run) if run.layout == "checkout" else commit_zip(run)
     try:
         async for event in events:

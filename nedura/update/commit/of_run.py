@@ -23,10 +23,18 @@ from nedura.update.generation.prepare_zip import TREE_NOTE, drop_archives, keep_
 from nedura.update.run import Candidate, Run
 from nedura.update.source.git import Git, find_git
 from nedura.update.source.owner_checkout import Source, read_source
+from nedura.update.source.release import read_note
 from nedura.update.source.source_git import SourceGit, SourceGitError
 from nedura.wire import Event
 
-__all__ = ["commit_checkout", "commit_zip", "count_edits", "preflight_checkout", "waiting_edits"]
+__all__ = [
+    "commit_checkout",
+    "commit_zip",
+    "count_edits",
+    "files_of_version",
+    "preflight_checkout",
+    "waiting_edits",
+]
 
 
 def _source(run: Run) -> Source:
@@ -70,6 +78,18 @@ def count_edits(run: Run) -> int:
             f"The checkout's status cannot be read: {error.reason}.", stop_class="git"
         ) from error
     return len(dirt.edits)
+
+
+def files_of_version(run: Run) -> frozenset[str] | None:
+    """Paths of the version that the working tree is at, without what somebody added; None when nobody can tell. Blocks the thread."""
+    if run.layout != "checkout" or run.checkout is None:
+        note = None if run.checkout is None else read_note(run.checkout)
+        return None if note is None else frozenset(note.files)
+    try:
+        listed = _runner(run, _source(run)).run("ls-tree", "-r", "-z", "--name-only", "--full-tree", "HEAD")
+    except SourceGitError:  # the move itself asks git next, and says what is wrong
+        return None
+    return frozenset(listed.items)
 
 
 def waiting_edits(run: Run) -> UserAction | None:
