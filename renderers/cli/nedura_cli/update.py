@@ -74,6 +74,7 @@ async def _run(options: UpdateOptions, output: Output, *, ask: bool) -> UpdateFi
                 view.show(event)
                 if isinstance(event, UpdateFinished):
                     finished = event
+                    _go_deaf()
     finally:
         ticker.cancel()
         view.close()
@@ -94,6 +95,14 @@ def _stop_once(task: asyncio.Task[object]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) != signal.SIG_IGN:
             asyncio.get_running_loop().add_signal_handler(number, stop)
+
+
+def _go_deaf() -> None:
+    """The run has said how it ended: what is left is to tidy up and to end, with the exit code that it named."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.remove_signal_handler(number)  # else the loop's end would bring the default back
+        signal.signal(number, signal.SIG_IGN)
 
 
 async def _tick(view: UpdateView) -> None:

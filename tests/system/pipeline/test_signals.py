@@ -73,3 +73,38 @@ def test_a_signal_closes_the_run_truthfully(
         assert here.current >= "000002"
         assert [row["state"] for row in here.latest()["fleet"] or [{"state": "current"}]] == ["current"]
         assert not (here.site.paths.folder / "source-completion-pending").exists()
+
+
+LINGERS = """
+import sys, time
+from nedura_cli.main import program
+code = program()
+print("ended", flush=True)
+time.sleep(0.3)
+sys.exit(code)
+"""
+"""The command, with the moment in which Python ends drawn out."""
+
+
+@pytest.mark.timeout(100)
+def test_a_signal_after_the_last_word_changes_nothing() -> None:
+    """The run has said how it ended and closed its receipt: its exit code is that, while it tidies up and while Python ends."""
+    with world() as here:
+        python = here.site.paths.current.resolve() / "venv/bin/python"
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with subprocess.Popen(
+                [str(python), "-I", "-B", "-c", LINGERS, "update", "--json"],
+                env=here.environ,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            ) as process:
+                lines = []
+                for line in process.stdout or ():
+                    lines.append(line)
+                    if line == "ended\n":
+                        process.send_signal(number)
+            assert process.returncode == 0, lines[-1]
+            assert here.latest()["outcome"] == "success"
+            assert len([line for line in lines if "update_finished" in line]) == 1
