@@ -21,7 +21,17 @@ from nedura.errors import StoreError
 from nedura.records import make_folder
 from nedura.text import clean
 
-__all__ = ["IMPORT_LIMITS", "Entry", "Limits", "UnsafeArchive", "extract", "judge", "open_archive"]
+__all__ = [
+    "IMPORT_LIMITS",
+    "Entry",
+    "Limits",
+    "UnsafeArchive",
+    "collides",
+    "extract",
+    "judge",
+    "name_problem",
+    "open_archive",
+]
 
 CHUNK: Final = 1024 * 1024
 
@@ -41,15 +51,17 @@ class Limits:
         size: most unpacked bytes.
         ratio: most unpacked bytes for each packed one, for files over a megabyte.
         depth: most folders in a path.
+        advice: what the owner of a larger archive can do.
     """
 
     members: int = 20_000
     size: int = 2 * 1024**3
     ratio: int = 200
     depth: int = 32
+    advice: str = ""
 
 
-IMPORT_LIMITS: Final = Limits()
+IMPORT_LIMITS: Final = Limits(advice="If you made it yourself and trust it, say --large.")
 
 
 @attrs.frozen(kw_only=True)
@@ -100,7 +112,9 @@ def judge(archive: zipfile.ZipFile, limits: Limits = IMPORT_LIMITS) -> tuple[Ent
     """
     infos = archive.infolist()
     if len(infos) > limits.members:
-        raise UnsafeArchive(f"The archive has {len(infos)} entries, more than {limits.members}.")
+        raise UnsafeArchive(
+            f"The archive has {len(infos)} entries, more than {limits.members}.", advice=limits.advice
+        )
     entries: list[Entry] = []
     seen: dict[str, tuple[str, bool]] = {}
     total = 0
@@ -108,15 +122,19 @@ def judge(archive: zipfile.ZipFile, limits: Limits = IMPORT_LIMITS) -> tuple[Ent
         parts = _parts(info, limits)
         if not parts:
             continue  # "./": the archive's own root
-        _no_twin(seen, parts, info.is_dir(), info.filename)
+        if collides(seen, parts, info.is_dir()):
+            raise UnsafeArchive(f"'{clean(info.filename, 120)}' collides with another entry of the archive.")
         if info.is_dir():
             continue
         total += info.file_size
         if total > limits.size:
-            raise UnsafeArchive(f"The archive unpacks to more than {limits.size // 1_000_000} MB.")
+            raise UnsafeArchive(
+                f"The archive unpacks to more than {limits.size // 1_000_000} MB.", advice=limits.advice
+            )
         if info.file_size > CHUNK and info.file_size > max(1, info.compress_size) * limits.ratio:
             raise UnsafeArchive(
-                f"'{clean(info.filename, 120)}' is packed more than {limits.ratio} times: a bomb."
+                f"'{clean(info.filename, 120)}' is packed more than {limits.ratio} times: a bomb.",
+                advice=limits.advice,
             )
         executable = bool((info.external_attr >> 16) & 0o100)
         entries.append(Entry(path="/".join(parts), size=info.file_size, executable=executable, info=info))
@@ -132,39 +150,56 @@ def _bad(info: zipfile.ZipInfo, why: str) -> UnsafeArchive:
 def _parts(info: zipfile.ZipInfo, limits: Limits) -> tuple[str, ...]:
     """Parts of an entry's path, validated."""
     name = info.orig_filename
-    if not name or not all(ch.isprintable() for ch in name):
-        raise _bad(info, "has control characters in its name")
-    if name.startswith("/") or "\\" in name or ":" in name.split("/")[0]:
-        raise _bad(info, "names an absolute path or a drive")
+    why = name_problem(name.removesuffix("/") if info.is_dir() and name != "/" else name, limits)
+    if why:
+        raise _bad(info, why)
     kind = stat.S_IFMT(info.external_attr >> 16)
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR) or (kind == stat.S_IFDIR and not info.is_dir()):
         raise _bad(info, "is not a plain file or folder")
     if info.flag_bits & 0x1:
         raise _bad(info, "is encrypted")
-    parts = (
-        tuple(part for part in name.split("/") if part != ".")
-        if name.startswith("./")
-        else tuple(name.split("/"))
-    )
-    if parts and parts[-1] == "" and info.is_dir():
-        parts = parts[:-1]
+    return _split(name.removesuffix("/"))
+
+
+def _split(name: str) -> tuple[str, ...]:
+    parts = name.split("/")
+    return tuple(part for part in parts if part != ".") if parts[0] == "." else tuple(parts)
+
+
+def name_problem(name: str, limits: Limits = IMPORT_LIMITS) -> str:
+    """Why a file of this name is never unpacked; empty when it may be. What makes archives asks, too, so that they can be read again.
+
+    Args:
+        name: path below the archive's root, with `/`.
+        limits: how deep it may lie.
+    """
+    if not name or not all(ch.isprintable() for ch in name):
+        return "has control characters or undecodable bytes in its name"
+    if name.startswith("/") or "\\" in name or ":" in name.split("/")[0]:
+        return "names an absolute path or a drive"
+    parts = _split(name)
     if any(part in ("", ".", "..") or len(part.encode()) > 255 for part in parts):
-        raise _bad(info, "leaves its folder or has an impossible name")
-    if len(parts) > limits.depth:
-        raise _bad(info, "is nested too deeply")
-    return parts
+        return "leaves its folder or has an impossible name"
+    return "is nested too deeply" if len(parts) > limits.depth else ""
 
 
-def _no_twin(seen: dict[str, tuple[str, bool]], parts: Sequence[str], is_folder: bool, name: str) -> None:
-    """Refuse duplicates, names that differ only in case or composition, and a file that is also a folder."""
+def collides(seen: dict[str, tuple[str, bool]], parts: Sequence[str], is_folder: bool = False) -> bool:
+    """Whether an entry is a duplicate, differs from another only in case or composition, or is a file where another has a folder.
+
+    Args:
+        seen: what came before; the entry is added.
+        parts: of its path.
+        is_folder: it is a folder itself.
+    """
     for length in range(1, len(parts) + 1):
         path = "/".join(parts[:length])
         folder = length < len(parts) or is_folder
         key = unicodedata.normalize("NFC", path).casefold()
         known = seen.get(key)
         if known is not None and (known != (path, folder) or not folder):
-            raise UnsafeArchive(f"'{clean(name, 120)}' collides with another entry of the archive.")
+            return True
         seen[key] = (path, folder)
+    return False
 
 
 def extract(

@@ -26,6 +26,8 @@ from nedura.text import clean
 from nedura.update.events import Progress
 from nedura.update.events_snapshot import BackupFailed, BackupTaken
 from nedura.update.generation.durable import fsync_file, own_folder, remove_tree
+from nedura.update.generation.tree_rules import ascii_name
+from nedura.update.state.archive import collides, name_problem
 from nedura.update.state.backup_walk import Found, walk_home
 from nedura.update.state.snapshot import in_thread
 from nedura.update.state.snapshot_set import in_set
@@ -53,6 +55,18 @@ class _Writing:
     bytes_in: int = 0
     current: str = ""
     skipped: dict[str, str] = attrs.field(factory=dict)
+    names: dict[str, tuple[str, bool]] = attrs.field(factory=dict)
+
+    def skip(self, relative: str, why: str) -> None:
+        """Name a file that is left out; odd names as what can be shown."""
+        self.skipped[ascii_name(relative)] = why
+
+    def problem(self, relative: str) -> str:
+        """Why no import would take a file of this name, so that it must not be in the archive."""
+        why = name_problem(relative)
+        if not why and collides(self.names, relative.split("/")):
+            why = "differs from another only in letter case"
+        return why
 
 
 async def take_backup(
@@ -184,8 +198,9 @@ def _write(
         for found in walk_home(root, checkout=checkout):
             if stop.is_set():
                 raise StoreError("The backup was stopped.")
-            if found.skip:
-                state.skipped[found.relative] = found.skip
+            why = found.skip or state.problem(found.relative)
+            if why:
+                state.skip(found.relative, why)
             else:
                 _add(archive, found, stage, stop, state, busy_limit, foreign_busy)
         if not state.files:
@@ -230,13 +245,13 @@ def _add(
     except StoreError as error:
         if ours:
             raise
-        state.skipped[found.relative] = error.message
+        state.skip(found.relative, error.message)
     except FileNotFoundError:
         return  # gone since it was listed
     except OSError as error:
         if error.errno in (28, 122):  # ENOSPC, EDQUOT
             raise
-        state.skipped[found.relative] = error.strerror or "unreadable"
+        state.skip(found.relative, error.strerror or "unreadable")
 
 
 def _in_profile(relative: str) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import attrs
 
-__all__ = ["Found", "walk_home"]
+from nedura.update.state.snapshot_set import SQLITE_SIDES
+from nedura.update.state.sqlite import is_sqlite
+
+__all__ = ["Found", "is_runtime_name", "walk_home"]
 
 ANYWHERE: Final = frozenset(
     {
@@ -24,7 +27,12 @@ HOME_ONLY: Final = frozenset({"models", "runtimes", "node"})
 ROOT_ONLY: Final = frozenset({"installs", "bin"})
 """Left out at the top of the root home: generations, environments and launchers are made by an install."""
 CACHE_KEPT: Final = frozenset({"images", "audio", "videos", "documents", "screenshots", "citations"})
-ENDINGS: Final = (".pyc", ".pyo", ".db-wal", ".db-shm", ".db-journal", ".sock", ".partial")
+ENDINGS: Final = (".pyc", ".pyo", ".db-wal", ".db-shm", ".db-journal")
+RUNTIME_ENDINGS: Final = (".lock", ".pid", ".sock")
+OWN_FOLDERS: Final = frozenset(
+    {"cron", "gateway", "kanban", "logs", "pairing", "platforms", "sessions", "shared", "skins"}
+)
+"""Folders of a home that we write ourselves; everywhere else a `poetry.lock` is somebody's file."""
 NAMES: Final = frozenset({".backup.lock", "gateway.pid", "gateway.lock", "cron.pid"})
 EMERGENCY: Final = "state.db.pre-update-emergency-"
 
@@ -42,6 +50,15 @@ class Found:
     relative: str
     path: Path
     skip: str = ""
+
+
+def is_runtime_name(parts: Sequence[str]) -> bool:
+    """Whether a file is a lock, pid or socket of a running process of ours: by its name, where we keep such files.
+
+    Args:
+        parts: of its path below its home.
+    """
+    return parts[-1].endswith(RUNTIME_ENDINGS) and (len(parts) == 1 or parts[0] in OWN_FOLDERS)
 
 
 def walk_home(root: Path, *, checkout: Path | None = None) -> Iterator[Found]:
@@ -97,6 +114,26 @@ def _left_out(entry: os.DirEntry[str], relative: str, checkout: Path | None) -> 
         ):
             return True
         return checkout is not None and os.path.realpath(entry.path) == str(checkout)
-    if name in NAMES or name.endswith((*ENDINGS, ".lock")) or name.startswith((EMERGENCY, ".import-")):
+    if name in NAMES or name.endswith(ENDINGS) or name.startswith((EMERGENCY, ".import-")):
+        return True
+    if name.startswith(".") and name.endswith(".partial"):  # what a killed run of ours left
+        return True
+    if is_runtime_name(_in_home(relative, name)) or _is_side(entry):
         return True
     return relative.endswith("cache/") and _at_home(relative.removesuffix("cache/"))
+
+
+def _in_home(relative: str, name: str) -> list[str]:
+    """Parts of a path as the home sees it that it belongs to."""
+    parts = [*relative.split("/")[:-1], name]
+    return parts[2:] if parts[0] == "profiles" and len(parts) > 2 else parts
+
+
+def _is_side(entry: os.DirEntry[str]) -> bool:
+    """Whether a file is the log of a database of any name: beside the consistent copy it would be replayed into it."""
+    side = next((side for side in SQLITE_SIDES if entry.name.endswith(side)), "")
+    base = Path(entry.path.removesuffix(side))
+    try:
+        return bool(side) and base.is_file() and is_sqlite(base)
+    except OSError:  # unreadable: its log is of no use without it
+        return True

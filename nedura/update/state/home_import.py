@@ -17,15 +17,17 @@ from nedura.text import clean
 from nedura.update.generation.durable import remove_tree
 from nedura.update.state.archive import IMPORT_LIMITS, Entry, Limits, extract, judge, open_archive
 from nedura.update.state.backup import ZIP_NOTE
+from nedura.update.state.backup_walk import is_runtime_name
 from nedura.update.state.place import place_database, place_file, refuse_if_held
 from nedura.update.state.restore import restore_accounts
+from nedura.update.state.snapshot_set import SQLITE_SIDES
 from nedura.update.state.snapshot_take import BACKUP_LOCK, take_snapshot
 from nedura.update.state.sqlite import check_copy, is_sqlite
 
 __all__ = ["LARGE", "Imported", "drop_reason", "import_backup"]
 
-LARGE: Final = attrs.evolve(IMPORT_LIMITS, members=2_000_000, size=1024**4)
-"""Limits for a backup that its owner vouches for."""
+LARGE: Final = attrs.evolve(IMPORT_LIMITS, members=2_000_000, size=1024**4, ratio=2000, advice="")
+"""Limits for a backup that its owner vouches for; zeros deflate about 1,030 times."""
 LOCK_WAIT: Final = 5.0
 RUNTIME: Final = frozenset(
     {
@@ -77,11 +79,17 @@ def drop_reason(path: str, *, trust: bool) -> str:
     if parts == [".env"]:
         return "" if trust else "holds credentials"
     hidden = any(part.startswith(".") for part in parts)
-    if name in RUNTIME or hidden or name.endswith((".lock", ".pid", ".sock", "-wal", "-shm", "-journal")):
+    if name in RUNTIME or hidden or is_runtime_name(parts) or _is_log(name):
         return "is a record of running processes, or hidden"
     if top in TRUST and not trust:
         return "decides what this home trusts"
     return ""
+
+
+def _is_log(name: str) -> bool:
+    """Whether a name is the log of a database (`x.sqlite-wal`), and not somebody's `daily-journal`."""
+    side = next((side for side in SQLITE_SIDES if name.endswith(side)), "")
+    return bool(side) and "." in name.removesuffix(side)
 
 
 def import_backup(

@@ -66,7 +66,8 @@ def refuse_if_held(live: Path) -> None:
 def place_database(copy: Path, live: Path, *, now: float) -> None:
     """Give a database the content of a checked copy.
 
-    A link of the owner's own is written through: side files lie beside the file that it leads to. A healthy one is overwritten in one transaction of SQLite's own, which also deals with a left-over log. A damaged one is set aside
+    A link of the owner's own is written through: side files lie beside the file that it leads to.
+    A healthy one is overwritten in one transaction of SQLite's own, which also deals with a left-over log. A damaged one is set aside
     byte for byte first. Where there is none, left-over side files are removed before the copy appears, because SQLite would replay
     a foreign log into it.
 

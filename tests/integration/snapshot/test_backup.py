@@ -17,7 +17,7 @@ from nedura.errors import RefusedError, StoreError
 from nedura.update.events_snapshot import BackupFailed, BackupTaken
 from nedura.update.state.archive import UnsafeArchive
 from nedura.update.state.backup import ZIP_NOTE, take_backup, write_backup
-from nedura.update.state.home_import import drop_reason, import_backup
+from nedura.update.state.home_import import LARGE, drop_reason, import_backup
 from tests.integration.snapshot.homes import jwt, make_database, rows
 
 
@@ -281,3 +281,81 @@ def test_a_broken_database_in_the_archive_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"state\.db"):
         import_backup(archive, home, now=time.time())
     assert not (home / "config.yaml").exists()
+
+
+ODD_NAMES = {
+    "not UTF-8": b"skills/\xff.md",
+    "a line break": b"skills/a\nb.md",
+    "a backslash": b"skills/DOMAIN\\me.md",
+    "a colon": b"a:b.txt",
+    "other case": b"skills/ONE.md",
+    "too deep": b"skills/" + b"d/" * 40 + b"x.md",
+}
+
+
+@pytest.mark.parametrize("kind", ODD_NAMES)
+async def test_a_backup_can_always_be_imported_again(tmp_path: Path, kind: str) -> None:
+    """What no import takes is left out and named; it spoils neither the backup nor the import of everything else."""
+    root = full_home(tmp_path / "old")
+    odd = Path(os.fsdecode(os.path.join(os.fsencode(root), ODD_NAMES[kind])))
+    odd.parent.mkdir(parents=True, exist_ok=True)
+    odd.write_text("odd")
+    taken = await backup(root, target=tmp_path / "b.zip")
+    assert isinstance(taken, BackupTaken)
+    (left,) = [name for name in taken.skipped if name.isascii() and name.isprintable()]
+    assert odd.suffix in left or "md" in left
+    json.dumps(taken.skipped).encode()
+    import_backup(tmp_path / "b.zip", tmp_path / "new", now=time.time(), trust=True)
+    assert rows(tmp_path / "new/state.db") == 30
+
+
+async def test_lock_files_of_the_users_own_projects_come_along(tmp_path: Path) -> None:
+    root = full_home(tmp_path / "old")
+    mine = [
+        "workspace/poetry.lock",
+        "memories/daily-journal",
+        "skills/x/uv.lock",
+        "profiles/coder/workspace/a.partial",
+        "workspace/pod.pid",
+    ]
+    ours = [
+        "auth.lock",
+        "gateway-restart.lock",
+        "shared/nous_auth.lock",
+        "profiles/coder/cron/jobs.json.lock",
+    ]
+    for name in mine + ours:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("x")
+    taken = await backup(root, target=tmp_path / "b.zip")
+    assert isinstance(taken, BackupTaken)
+    assert set(mine) <= members(taken.path)
+    assert not members(taken.path) & set(ours)
+    import_backup(tmp_path / "b.zip", tmp_path / "new", now=time.time(), trust=True)
+    assert all((tmp_path / "new" / name).is_file() for name in mine)
+
+
+async def test_the_log_of_a_database_of_any_name_is_not_beside_its_copy(tmp_path: Path) -> None:
+    """Whoever unpacks the archive by hand would have the log replayed into the consistent copy."""
+    root = full_home(tmp_path / "old")
+    (root / "memories").mkdir()
+    (root / "memories/daily-journal").write_text("mine")
+    make_database(root / "workspace/x.sqlite")
+    with closing(sqlite3.connect(root / "workspace/x.sqlite", isolation_level=None)) as writer:
+        writer.execute("INSERT INTO t(body) VALUES('late')")
+        assert (root / "workspace/x.sqlite-wal").exists(), "the trap must be set"
+        taken = await backup(root)
+    assert isinstance(taken, BackupTaken)
+    found = {name for name in members(taken.path) if name.startswith(("workspace", "memories"))}
+    assert found == {"workspace/x.sqlite", "memories/daily-journal"}
+
+
+async def test_a_backup_of_mostly_zeros_comes_back_when_its_owner_vouches_for_it(tmp_path: Path) -> None:
+    root = full_home(tmp_path / "old")
+    (root / "log").write_bytes(bytes(3_000_000))
+    await backup(root, target=tmp_path / "b.zip")
+    with pytest.raises(UnsafeArchive) as caught:
+        import_backup(tmp_path / "b.zip", tmp_path / "new", now=time.time())
+    assert "--large" in caught.value.diagnostics()
+    import_backup(tmp_path / "b.zip", tmp_path / "new", now=time.time(), limits=LARGE)
+    assert (tmp_path / "new/log").stat().st_size == 3_000_000

@@ -203,4 +203,4 @@ async def test_a_linked_database_is_mended_where_it_really_is(tmp_path: Path) ->
     assert (home / "state.db").is_symlink()
     assert rows(real) == 40
     assert not Path(f"{real}-wal").exists()
-    assert [path for path in real.parent.glob("real.db.corrupt-*-wal")]
+    assert list(real.parent.glob("real.db.corrupt-*-wal"))
