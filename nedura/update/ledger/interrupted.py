@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from nedura.clock import iso
 from nedura.errors import StoreError
 from nedura.update.events import InterruptedFound, UpdateFinished
-from nedura.update.ledger.owner import Owner, is_alive
-from nedura.update.ledger.receipt import code_of, owed_steps, unreadable
+from nedura.update.ledger.owner import TOLERANCE, Owner, is_alive, myself
+from nedura.update.ledger.receipt import code_of, is_finished, owed_steps, unreadable
 from nedura.update.ledger.receipts import KEEP, ReceiptStore
 
 __all__ = ["close_interrupted", "interruption", "is_abandoned"]
@@ -50,18 +49,23 @@ def closed(receipt: Mapping[str, Any], now: str) -> dict[str, Any]:
 def interruption(store: ReceiptStore) -> UpdateFinished:
     """The last event of this process's run, which was stopped before it could be shown: made again from the receipt that it closed.
 
-    A run that was stopped before it had a receipt has no id and names none.
+    That is no interruption when the run had ended and only its last event was not shown. A run that was stopped before it had a receipt
+    has no id and names none.
     """
     receipt = store.newest() or {}
-    if receipt.get("pid") != os.getpid() or receipt.get("outcome") != "interrupted":
+    owner, me = _owner(receipt, "pid", "pid_create_time"), myself()
+    if owner is None or owner.pid != me.pid or abs(owner.create_time - me.create_time) > TOLERANCE:
         receipt = {}  # the newest is another run's
+    if not is_finished(receipt):
+        receipt = {}
+    code = receipt.get("exit_code")
     return UpdateFinished(
         run_id=str(receipt.get("update_id", "")),
-        outcome="interrupted",
-        exit_code=130,
+        outcome=str(receipt.get("outcome", "interrupted")),
+        exit_code=code if isinstance(code, int) else 130,
         finished_at=str(receipt.get("finished_at") or ""),
         stop_reason=str(receipt.get("stop_reason", "")),
-        stop_class="interrupted",
+        stop_class=str(receipt.get("stop_class") or "") if receipt else "interrupted",
         followups=tuple(owed_steps(receipt)),
         receipt=str(store.path_of(receipt)) if receipt else "",
         changed=bool(receipt.get("committed_at")),

@@ -135,8 +135,8 @@ def _interrupted(output: Output) -> int:
     output.event(event)
     if event.receipt and not output.as_json:
         output.remark(f"Receipt: {event.receipt}")
-    _mark(False, 130, output)
-    return 130
+    _mark(event.outcome == "success", event.exit_code, output)
+    return event.exit_code
 
 
 def logs(args: argparse.Namespace, output: Output) -> int:
