@@ -17,7 +17,7 @@ import attrs
 
 from nedura.text import Secret, clean, clean_block
 
-__all__ = ["Event", "ForeignEvent", "from_wire", "to_json_line", "to_wire"]
+__all__ = ["Event", "ForeignEvent", "fitting_line", "from_wire", "to_json_line", "to_wire"]
 
 MAX_LINE = 64 * 1024
 """Longest wire line in bytes that a reader accepts."""
@@ -104,6 +104,60 @@ def to_wire(event: Event) -> dict[str, Any]:
 def to_json_line(event: Event) -> str:
     """`to_wire` as one line of JSON without its line end."""
     return json.dumps(to_wire(event), ensure_ascii=False, separators=(",", ":"))
+
+
+def fitting_line(record: Mapping[str, Any], limit: int = MAX_LINE) -> bytes:
+    """A record as one line that a reader accepts, however wide the fleet is.
+
+    What is too long is sent with its longest lists cut and its copy shortened; `cut` says how many items of which field are not in it.
+    A reader that knows the kind then takes it as a `ForeignEvent` and shows the copy, which was made from the whole.
+
+    Args:
+        record: a wire record.
+        limit: longest line in bytes, its end included.
+    """
+    data = _line_of(record)
+    if len(data) <= limit:
+        return data
+    short = {
+        **record,
+        "copy": _cut_text(record.get("copy")),
+        "copy_terminal": _cut_text(record.get("copy_terminal")),
+    }
+    cut: dict[str, int] = {}
+    while len(data := _line_of({**short, "cut": cut})) > limit:
+        widest = max(short, key=lambda key: len(_line_of({key: short[key]})))
+        value = short[widest]
+        if isinstance(value, list | tuple) and value:
+            kept = len(value) // 2
+            cut[widest] = cut.get(widest, 0) + len(value) - kept
+            short[widest] = list(value[:kept])
+        elif widest in ("kind", "at", "copy", "copy_terminal"):
+            short[widest] = clean(value, 200)
+        else:
+            cut[widest] = 1
+            del short[widest]
+    return data
+
+
+def _line_of(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
+
+
+def _cut_text(value: Any, limit: int = 7000) -> str:
+    """The first whole lines of a text, and how many more there are."""
+    text = str(value or "")
+    if len(text) <= limit:
+        return text
+    lines = text.split("\n")
+    while len(lines) > 1 and sum(map(len, lines)) + len(lines) > limit:
+        lines = lines[: len(lines) * 3 // 4]
+    more = text.count("\n") + 1 - len(lines)
+    return "\n".join(
+        [*(clean(line, limit) for line in lines), f"… and {more} more lines"]
+        if more
+        else [clean(lines[0], limit)]
+    )
 
 
 def from_wire(record: Mapping[str, Any], known: Mapping[str, type[Any]]) -> Event:

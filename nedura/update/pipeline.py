@@ -195,6 +195,7 @@ class _Pipeline:
     def _refused_by_lock(self, refused: RefusedError) -> list[Event]:
         """An own archived receipt; `latest.json` belongs to the run that holds the lock (decision 18)."""
         self.journal.latest = False
+        stages.refuse_chat(self.run, self.journal.store.newest())
         found: list[Event] = []
         if isinstance(refused, LockHeld) and not self.run.options.finish_only:
             found.append(self._take(self._started()))
@@ -227,6 +228,7 @@ class _Pipeline:
 
     async def _locked(self, admission: Refusal | NeduraError | None) -> AsyncGenerator[Event, None]:
         """Everything under the lock. Every way out closes the receipt."""
+        stages.forget_exit_code(self.run)
         try:
             events = self._stages(admission)
             try:
@@ -250,10 +252,9 @@ class _Pipeline:
         except Exception as error:  # border of the generator: the receipt must close, whatever happened
             ending = self._failed(f"{type(error).__name__}: {clean(redact(str(error)), 300)}", "internal")
             self.run.notes["error"] = error
-        stages.write_exit_code(self.run, ending)
-        warning = self.journal.warning()
-        if warning is not None:
-            yield warning
+        for warning in (stages.write_exit_code(self.run, ending), self.journal.warning()):
+            if warning is not None:
+                yield warning
         yield ending
 
     async def _stages(self, admission: Refusal | NeduraError | None) -> AsyncGenerator[Event, None]:

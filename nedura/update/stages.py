@@ -7,19 +7,18 @@ the last one hands over to the new code and judges what comes back.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from nedura.clock import iso
-from nedura.errors import StoreError, UpdateError
+from nedura.errors import UpdateError
 from nedura.installs import CodeIdentity
-from nedura.records import write_json
 from nedura.update.commit_point import arm
 from nedura.update.completion.needed import is_needed
 from nedura.update.completion.steps import ending
 from nedura.update.events import Committed, Outcome, Prepared, UpdateFinished
+from nedura.update.exit_code import forget_old_code, tell_chat
 from nedura.update.ledger import marker
 from nedura.update.ledger.journal import Journal
 from nedura.update.ledger.lock import lock_place
@@ -34,15 +33,16 @@ __all__ = [
     "StageFunction",
     "action_id",
     "finished",
+    "forget_exit_code",
     "initiator",
     "is_skipped",
     "last_word",
     "lock_file",
+    "refuse_chat",
     "way_back",
     "write_exit_code",
 ]
 
-journal_log = logging.getLogger("nedura.update")
 StageFunction = Callable[[Run, UpdateParts, Journal], AsyncGenerator[Event, None]]
 
 
@@ -237,11 +237,19 @@ def last_word(run: Run, journal: Journal, reason: str = "") -> UpdateFinished:
     return event
 
 
-def write_exit_code(run: Run, ending: UpdateFinished) -> None:
-    """Chat's update reads `.update_exit_code`: 0, or 1 when the run really is not 0 (facts/update.md 1.6)."""
-    if not run.options.gateway_mode:
-        return
-    try:
-        write_json(run.home / ".update_exit_code", 0 if ending.exit_code in (0, 3) else 1)
-    except StoreError as error:
-        journal_log.warning("the exit code cannot be written for the chat: %s", error.message)
+def write_exit_code(run: Run, ending: UpdateFinished) -> Event | None:
+    """How the run ended, for the chat that asked for it; what to show when that cannot be written."""
+    return tell_chat(run.home, 0 if ending.exit_code in (0, 3) else 1) if run.options.gateway_mode else None
+
+
+def refuse_chat(run: Run, newest: Mapping[str, Any] | None) -> None:
+    """A chat whose update is refused for another's lock hears 1, unless the one that runs is a chat's, too: that one's file it is."""
+    running = newest is not None and newest.get("outcome") == "running"
+    if run.options.gateway_mode and not (running and newest and newest.get("initiator") == "gateway"):
+        tell_chat(run.home, 1)
+
+
+def forget_exit_code(run: Run) -> None:
+    """What an earlier run told a chat is no answer to this one."""
+    if run.options.gateway_mode:
+        forget_old_code(run.home)

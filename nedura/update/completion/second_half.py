@@ -39,13 +39,14 @@ from nedura.update.events import (
     UserAction,
 )
 from nedura.update.events_completion import package_report
+from nedura.update.exit_code import tell_chat
 from nedura.update.ledger import restart_record
 from nedura.update.ledger.journal import Journal
 from nedura.update.ledger.obligations import RestartObligation, TailObligation, restart_folder
 from nedura.update.ledger.owner import myself
 from nedura.update.ledger.restart_record import Live, RestartRecord
 from nedura.update.ledger.writer import WriterChanged
-from nedura.wire import Event, to_wire
+from nedura.wire import Event, fitting_line, to_wire
 
 __all__ = ["Completion", "FirstMemberFailed", "main"]
 
@@ -202,13 +203,12 @@ class Completion:
                 finally:
                     await events.aclose()
             yield StageFinished(stage=stage, outcome="failed" if failed else "success")
-        self._write_exit_code(
-            0
-        )  # before the restart, which can end the process that waits for it (facts/update.md 1.6)
-
-    def _write_exit_code(self, code: int) -> None:
         if self.request.options.get("gateway_mode"):
-            write_json(Path(self.request.home) / ".update_exit_code", code)
+            warning = tell_chat(
+                Path(self.request.home), 0
+            )  # the restart can end the process that waits for it
+            if warning is not None:
+                yield warning
 
     async def _fleet(self) -> AsyncGenerator[Event, None]:
         if self._restart_skipped():
@@ -264,7 +264,15 @@ class Completion:
         finally:
             await events.aclose()
         if before.runtimes:
-            yield RuntimeOutcomes(rows=await self.parts.fleet.account(before, self.failed, self.deferred))
+            rows = await self.parts.fleet.account(before, self.failed, self.deferred)
+            yield RuntimeOutcomes(rows=tuple(map(self._accounted, rows)))
+
+    def _accounted(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A member that ran the expected code before, and is proven to run it still, was not forgotten: nothing was due."""
+        rows = self.matrix.rows if self.matrix is not None else ()
+        current = {one.pid for one in rows if one.state == "current" and not one.failing}
+        lost = row.get("outcome") == "unaccounted" and row.get("pid") in current
+        return {**row, "outcome": "current"} if lost else row
 
     async def _settle(self) -> AsyncGenerator[Event, None]:
         """Clear what is proven done, keep the rest armed."""
@@ -376,11 +384,7 @@ class _Stream:
     def send(self, record: Mapping[str, Any]) -> None:
         if self._handle < 0:
             return
-        import json
-
-        data = (
-            json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
-        )
+        data = fitting_line(record)
         try:
             while data:
                 data = data[os.write(self._handle, data) :]
