@@ -9,8 +9,8 @@ from typing import Final
 
 import attrs
 
+from nedura.update.state.raw_file import is_sqlite
 from nedura.update.state.snapshot_set import SQLITE_SIDES
-from nedura.update.state.sqlite import is_sqlite
 
 __all__ = ["Found", "is_runtime_name", "walk_home"]
 

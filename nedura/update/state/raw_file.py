@@ -15,7 +15,10 @@ from typing import Final
 
 from nedura.openers import FileKey
 
-__all__ = ["is_open_here", "raw_file", "read_start"]
+__all__ = ["is_open_here", "is_sqlite", "may_be_sqlite", "raw_file", "read_start"]
+
+HEADER: Final = b"SQLite format 3\0"
+SMALLEST_PAGE: Final = 512
 
 OWN_FILES: Final = "/dev/fd"
 _guard: Final = threading.Lock()
@@ -89,3 +92,17 @@ def read_start(path: Path, size: int) -> bytes:
     """
     with raw_file(path) as handle:
         return os.pread(handle, size, 0)
+
+
+def is_sqlite(path: Path) -> bool:
+    """Whether a regular file carries SQLite's header. Names prove nothing (case C011).
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    return read_start(path, len(HEADER)) == HEADER
+
+
+def may_be_sqlite(size: int) -> bool:
+    """Whether a file of so many bytes can be a database: whole pages only. Spares most files the look at their header."""
+    return size >= SMALLEST_PAGE and size % SMALLEST_PAGE == 0

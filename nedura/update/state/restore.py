@@ -13,10 +13,11 @@ from nedura.locks import locked
 from nedura.records import parse_json, read_bytes, write_bytes
 from nedura.update.events_snapshot import SnapshotRestored
 from nedura.update.state.place import place_database, place_file, refuse_if_held
+from nedura.update.state.raw_file import is_sqlite, may_be_sqlite
 from nedura.update.state.restore_rules import merge_accounts
 from nedura.update.state.snapshot_manifest import Manifest, read_manifest, snapshot_folder
 from nedura.update.state.snapshot_take import BACKUP_LOCK
-from nedura.update.state.sqlite import check_copy, is_sqlite
+from nedura.update.state.sqlite import check_copy
 
 __all__ = ["damages", "restore_snapshot", "verify_snapshot"]
 
@@ -36,7 +37,7 @@ def damages(folder: Path, manifest: Manifest) -> dict[str, str]:
                 found[relative] = "its size has changed"
             elif _digest(path) != manifest.sha256[relative]:
                 found[relative] = "its content has changed"
-            elif relative.endswith(".db") and size and is_sqlite(path):
+            elif may_be_sqlite(size) and is_sqlite(path):
                 check_copy(path)
         except StoreError as error:
             found[relative] = error.message
@@ -84,7 +85,9 @@ def restore_snapshot(home: Path, name: str, *, profile: str, now: float) -> Snap
         raise RecordCorrupt(f"Snapshot {name} is damaged ({path}: {why}); nothing was changed.")
     folder = snapshot_folder(home, name)
     with locked(home / BACKUP_LOCK, LOCK_WAIT, "backup"):
-        databases = [path for path in manifest.files if _is_database(folder, path)]
+        databases = [
+            path for path, size in manifest.files.items() if may_be_sqlite(size) and is_sqlite(folder / path)
+        ]
         for relative in databases:
             refuse_if_held(home / relative)
         kept: dict[str, str] = {}
@@ -96,10 +99,6 @@ def restore_snapshot(home: Path, name: str, *, profile: str, now: float) -> Snap
                 kept[relative] = why
     whole = tuple(path for path in sorted(manifest.files) if not kept.get(path, "").startswith("kept"))
     return SnapshotRestored(profile=profile, snapshot_id=name, restored=whole, kept=kept)
-
-
-def _is_database(folder: Path, relative: str) -> bool:
-    return relative.endswith(".db") and is_sqlite(folder / relative)
 
 
 def _restore_file(copy: Path, live: Path) -> str:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
 import attrs
+
+from nedura.update.state.raw_file import is_sqlite
 
 __all__ = ["FILE_CAP", "SNAPSHOT_SET", "Member", "Source", "expand", "in_set"]
 
@@ -74,6 +76,7 @@ class Source:
         size: bytes; a database's write-ahead log included.
         problem: why it cannot be taken, empty for a regular file.
         fatal: whether leaving it out makes the snapshot incomplete.
+        any_name: its name says nothing: whether it is a database is told by its header.
     """
 
     relative: str
@@ -81,10 +84,11 @@ class Source:
     size: int = 0
     problem: str = ""
     fatal: bool = True
+    any_name: bool = False
 
     @property
     def database(self) -> bool:
-        """Whether it must be copied as a database."""
+        """Whether it must be a database."""
         return self.relative.endswith(".db")
 
 
@@ -150,6 +154,7 @@ def _walk(folder: Path, relative: str, member: Member, depth: int) -> Iterator[S
     except OSError as error:
         yield Source(relative=relative, path=folder, problem=error.strerror or "unreadable")
         return
+    names = {entry.name for entry in entries}
     for entry in entries:
         name = f"{relative}/{entry.name}"
         path = Path(entry.path)
@@ -162,12 +167,26 @@ def _walk(folder: Path, relative: str, member: Member, depth: int) -> Iterator[S
                 yield Source(relative=name, path=path, problem="nested too deeply")
                 continue
             yield from _walk(path, name, member, depth + 1)
-        elif not entry.name.endswith(tuple(f".db{side}" for side in SQLITE_SIDES)):
+        elif not _is_log(entry, names):
             yield _entry(entry, name, path)
 
 
+def _is_log(entry: os.DirEntry[str], names: Collection[str]) -> bool:
+    """Whether a file is the log of the database beside it, whatever that one is called."""
+    side = next((side for side in SQLITE_SIDES if entry.name.endswith(side)), "")
+    base = entry.name.removesuffix(side)
+    if not side or base.endswith(".db") or base not in names:
+        return bool(side) and base.endswith(".db")
+    try:
+        return is_sqlite(Path(entry.path).with_name(base))
+    except OSError:  # the base is told as unreadable; its log is of no use without it
+        return True
+
+
 def _entry(entry: os.DirEntry[str], name: str, path: Path) -> Source:
+    if not in_set(name):
+        return Source(relative=name, path=path, problem="its name cannot be kept in a snapshot")
     if not entry.is_file(follow_symlinks=False):
         return Source(relative=name, path=path, problem="not a regular file", fatal=False)
     size = entry.stat(follow_symlinks=False).st_size
-    return Source(relative=name, path=path, size=size + _log_size(path))
+    return Source(relative=name, path=path, size=size + _log_size(path), any_name=True)

@@ -22,6 +22,7 @@ from nedura.locks import locked
 from nedura.records import fsync_folder, make_folder, write_json
 from nedura.text import clean
 from nedura.update.generation.durable import own_folder, remove_tree, start_writing, sync_files
+from nedura.update.state.raw_file import is_sqlite, may_be_sqlite
 from nedura.update.state.snapshot_manifest import (
     FOLDER,
     MANIFEST,
@@ -31,7 +32,7 @@ from nedura.update.state.snapshot_manifest import (
     snapshot_name,
 )
 from nedura.update.state.snapshot_set import FILE_CAP, Source, expand
-from nedura.update.state.sqlite import BUSY_LIMIT, check_copy, copy_database, is_sqlite
+from nedura.update.state.sqlite import BUSY_LIMIT, check_copy, copy_database
 
 __all__ = ["BACKUP_LOCK", "Taken", "Taking", "take_snapshot"]
 
@@ -261,12 +262,16 @@ def _capture(
 
 
 def _as_database(source: Source) -> bool:
-    """Whether to use SQLite. An empty file is copied as it is; a member that should be a database and is none is a failure.
+    """Whether to use SQLite. An empty file is copied as it is; a member that should be a database and is none is a failure;
+    a file of a tree is one when its header says so.
 
     Raises:
         StoreError: bytes without SQLite's header where a database must be (case C019).
     """
-    if not source.database or os.stat(source.path).st_size == 0:
+    size = os.stat(source.path).st_size if source.database or source.any_name else 0
+    if not source.database:
+        return may_be_sqlite(size) and is_sqlite(source.path)
+    if size == 0:
         return False
     if not is_sqlite(source.path):
         raise StoreError(f"{clean(source.relative, 120)} is not a SQLite database.")

@@ -22,7 +22,7 @@ from typing import Final
 from nedura.errors import StoreError
 from nedura.openers import file_key, openers_of
 from nedura.text import clean
-from nedura.update.state.raw_file import is_open_here, raw_file, read_start
+from nedura.update.state.raw_file import is_open_here, is_sqlite, raw_file, read_start
 
 __all__ = [
     "BUSY_LIMIT",
@@ -35,7 +35,6 @@ __all__ = [
     "overwrite",
 ]
 
-HEADER: Final = b"SQLite format 3\0"
 BUSY_LIMIT: Final = 10.0
 """Seconds of continuous BUSY or LOCKED after which a copy gives up."""
 BUSY_SLEEP: Final = 0.05
@@ -51,11 +50,6 @@ class DatabaseError(StoreError):
     """Raised when a database cannot be copied, checked or replaced."""
 
     code = "database"
-
-
-def is_sqlite(path: Path) -> bool:
-    """Whether a regular file carries SQLite's header. Names prove nothing (case C011)."""
-    return read_start(path, len(HEADER)) == HEADER
 
 
 def _uri(path: Path, query: str) -> str:

@@ -1,0 +1,46 @@
+"""Files of a home's own trees under names that nobody foresaw."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from nedura.update.state.restore import restore_snapshot, verify_snapshot
+from nedura.update.state.snapshot_manifest import list_snapshots
+from nedura.update.state.snapshot_take import take_snapshot
+from tests.integration.snapshot.homes import make_database, rows
+from tests.integration.snapshot.test_restore import crash_with_log
+
+
+def test_a_database_of_any_name_is_copied_as_one(tmp_path: Path) -> None:
+    """Copied as plain bytes it would be torn, and its log would be replayed into whatever is restored later."""
+    board = make_database(tmp_path / "kanban/boards/b/board.sqlite", 20)
+    (board.parent / "daily-journal").write_text("mine")
+    crash_with_log(board, 30)
+    taken = take_snapshot("default", tmp_path, label="manual", keep=1, now=0)
+    assert taken is not None
+    assert set(taken.manifest.files) == {"kanban/boards/b/board.sqlite", "kanban/boards/b/daily-journal"}
+    assert rows(taken.folder / "kanban/boards/b/board.sqlite") == 50
+    with closing(sqlite3.connect(board)) as writer:
+        writer.execute("DELETE FROM t")
+        writer.commit()
+    restore_snapshot(tmp_path, taken.manifest.id, profile="default", now=0)
+    assert rows(board) == 50
+
+
+def test_a_name_that_no_snapshot_can_hold_is_told_and_spoils_nothing(tmp_path: Path) -> None:
+    """It was in the copy, and then the whole snapshot was refused for naming it."""
+    (tmp_path / "config.yaml").write_text("a: 1\n")
+    (tmp_path / "pairing").mkdir()
+    for name in ("DOMAIN\\me.json", "line\nbreak.json", "plain.json"):
+        (tmp_path / "pairing" / name).write_text("{}")
+    taken = take_snapshot("default", tmp_path, label="manual", keep=1, now=0)
+    assert taken is not None
+    assert not taken.manifest.complete
+    assert list(taken.manifest.failed) == ["pairing/DOMAIN\\me.json"]
+    assert list_snapshots(tmp_path) == ([taken.manifest], {})
+    (tmp_path / "pairing/plain.json").unlink()
+    assert verify_snapshot(tmp_path, taken.manifest.id)[1] == {}
+    restore_snapshot(tmp_path, taken.manifest.id, profile="default", now=0)
+    assert (tmp_path / "pairing/plain.json").exists()
