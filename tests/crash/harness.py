@@ -212,8 +212,9 @@ class Harness:
                     self.host.boot()
             except AssertionError as error:  # nothing that runs can be asked any further
                 found.append(f"the gateways do not start again: {str(error)[:300]}")
-        if blow.bystander:
-            self.host.start_missing()  # nobody of the updater was hit: whoever watches starts it again
+        told = kill.what in ("full", "readonly", "eio") and '"step":"gateway_restart"' in said
+        if blow.bystander or told:  # a gateway was hit, or could not start again: whoever watches starts it
+            self.host.start_missing()
         return found
 
     def _end_of_output(self) -> int:

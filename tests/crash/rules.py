@@ -120,7 +120,11 @@ def after_kill(
         one.get("outcome") not in (None, "running") or _has_done_all(one) for one in receipts
     )
     members = {} if cut else facts.members
-    stale = [name for name, (_, generation) in members.items() if generation != facts.current]
+    stale = [
+        name
+        for name, (_, generation) in members.items()
+        if generation != facts.current and (moved or before.members[name][0])  # else it was down before
+    ]
     if (moved or before.tail) and not closed and not facts.tail:
         how = "the code moved" if moved else "it was not finished before"
         found.append(f"{how}, the run is not closed, and the tail is not owed")

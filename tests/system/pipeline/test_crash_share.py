@@ -216,6 +216,9 @@ def test_more_rules_notice() -> None:
     assert after_kill(owes, before=before, run="r"), "a follow-up that nothing owes"
     assert after_kill(again, before=before, run="r"), "not verified"
     assert after_kill(again, before=before, run="r", ended=True) == [], "only its receipt was refused"
+    down = attrs.evolve(tidies, members={"default": (False, "")})
+    assert after_kill(down, before=down, run="r") == [], "it was down before"
+    assert after_kill(down, before=tidies, run="r"), "it went down"
     assert after_launch(GOOD) == []
     assert after_launch(attrs.evolve(GOOD, damaged=("nedura/a.py",))), "a launch mends a torn tree"
 
