@@ -22,12 +22,15 @@ __all__ = [
     "newer_of",
     "opened",
     "owed_steps",
+    "shed_more",
     "unreadable",
 ]
 
 SCHEMA: Final = 1
 KEPT_FOREIGN: Final = 200
 """How many events of unknown kinds a receipt keeps verbatim; the rest is counted."""
+KEPT_FOLLOWUPS: Final = 500
+"""How many follow-ups a receipt names; it is written at each of them."""
 
 Receipt = dict[str, Any]
 Record = Mapping[str, Any]
@@ -259,7 +262,18 @@ def _followup(receipt: Receipt, record: Record) -> Receipt:
         for old in receipt["followups"]
         if old.get("step") != row["step"] or old.get("reason") != row["reason"]
     ]
+    if len(others) >= KEPT_FOLLOWUPS:
+        return {"shed": shed_more(receipt, "followups", 1)}
     return {"followups": [*others, row]}
+
+
+def shed_more(receipt: Record, key: str, count: int) -> dict[str, int]:
+    """What a receipt had to let go, with some more items of one key."""
+    old = receipt.get("shed")
+    known = (
+        {str(name): n for name, n in old.items() if isinstance(n, int)} if isinstance(old, Mapping) else {}
+    )
+    return {**known, key: known.get(key, 0) + count}
 
 
 def _user_action(receipt: Receipt, record: Record) -> Receipt:

@@ -99,6 +99,7 @@ _SHAPES: Final[Mapping[str, Check]] = {
     "runtime_outcomes": _Rows(_object()),
     "fleet": _Rows(_object(profile=_text, state=_text)),
     "foreign": _Rows(_object(), KEPT_FOREIGN),
+    "shed": _map_of(_count),
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -12,9 +13,9 @@ from nedura.clock import parse_iso
 from nedura.errors import RecordCorrupt, RecordMissing, StoreError
 from nedura.records import make_folder, read_json, remove, write_json
 from nedura.update.ledger.owner import Owner, is_alive
-from nedura.update.ledger.receipt import Receipt, is_finished
+from nedura.update.ledger.receipt import Receipt, is_finished, opened, shed_more
 
-__all__ = ["KEEP", "ReceiptStore", "receipt_name"]
+__all__ = ["KEEP", "ReceiptStore", "readable", "receipt_name"]
 
 KEEP: Final = 20
 LATEST: Final = "latest.json"
@@ -26,6 +27,31 @@ def receipt_name(started_at: str, pid: int, run_id: str) -> str:
     """File name of a receipt: running and final records of a run are the same file."""
     stamp = re.sub(r"[^0-9]", "", started_at[:19])
     return f"update_{stamp[:8]}_{stamp[8:14]}_{pid}_{run_id}.json"
+
+
+def readable(receipt: Receipt, limit: int = _MAX_BYTES) -> Receipt:
+    """A receipt that its readers take: what a flood of events made of it is cut, oldest first, and `shed` says how much of what.
+
+    Without it the whole run would be lost to every reader for the sake of its least part.
+    """
+    if _size(receipt) <= limit:
+        return receipt
+    short = {**receipt, "shed": {}}
+    shed: Mapping[str, int] = shed_more(receipt, "foreign", 0)
+    while _size({**short, "shed": shed}) > limit:
+        widest = max(short, key=lambda key: _size({key: short[key]}))
+        value = short[widest]
+        if isinstance(value, list | tuple) and value:
+            short[widest] = list(value[(len(value) + 1) // 2 :])
+            shed = shed_more({"shed": shed}, widest, len(value) - len(short[widest]))
+        else:
+            short[widest] = opened().get(widest)
+            shed = shed_more({"shed": shed}, widest, 1)
+    return {**short, "shed": {key: count for key, count in shed.items() if count}}
+
+
+def _size(value: Mapping[str, Any]) -> int:
+    return len(json.dumps(value, indent=2).encode())
 
 
 class ReceiptStore:
@@ -64,6 +90,7 @@ class ReceiptStore:
         path = self.path_of(receipt) if place is None else place
         if not is_finished(receipt) and self._closed(path):
             return path
+        receipt = readable(receipt)
         write_json(path, receipt)
         if latest:
             write_json(self.latest, receipt)
