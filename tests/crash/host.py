@@ -94,12 +94,15 @@ class Host:
 
     def start_missing(self) -> None:
         """Start what does not come back by itself, as whoever watches would."""
-        until = time.monotonic() + 60
+        begin = time.monotonic()
         while missing := [name for name in PROFILES if not asyncio.run(self._serves(name))]:
-            assert time.monotonic() < until, f"{missing} do not come back"
-            coming = [_gateway_of(one) for one in self.world.members()]
-            if not {"", *missing}.intersection(coming):  # no watcher, and nobody who ends or begins
-                self._start(missing)
+            waited = time.monotonic() - begin
+            assert waited < 60, f"{missing} do not come back"
+            coming = {_gateway_of(one) for one in self.world.members()}
+            gone = [name for name in missing if name not in coming]
+            if gone and ("" not in coming or waited > 5):  # a watcher may wait for another one's end for long
+                self.calm()
+                self._start(gone)
             time.sleep(0.2)
 
     async def _serves(self, profile: str) -> bool:
