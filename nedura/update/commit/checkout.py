@@ -30,7 +30,13 @@ from nedura.update.commit.move import (
 )
 from nedura.update.commit.recovery_copy import publish
 from nedura.update.commit.rules import Placement, Situation, Strategy, collisions, dispose, place
-from nedura.update.commit.status import current_branch, has_operation, look_for_dirt, unmerged_work
+from nedura.update.commit.status import (
+    current_branch,
+    has_operation,
+    ignored_in_the_way,
+    look_for_dirt,
+    unmerged_work,
+)
 from nedura.update.events import Committed, Notice, StepDone, UserAction
 from nedura.update.source.git import Git
 from nedura.update.source.source_git import SourceGit, SourceGitError
@@ -299,7 +305,10 @@ def _clean_up(job: CheckoutJob, state: _State, step: Move) -> None:
             StepDone(name="machine_changes", detail=f"reset {' and '.join(part for part in what if part)}")
         )
     changes = changed_paths(git, step.pre, step.target)
-    in_the_way = collisions(dirt.untracked, {change.path for change in changes if change.new_mode})
+    ignored = ignored_in_the_way(git, (change.path for change in changes if not change.old_mode))
+    in_the_way = collisions(
+        (*dirt.untracked, *ignored), {change.path for change in changes if change.new_mode}
+    )
     nested = [path for path in in_the_way if path.endswith("/")]
     if nested:
         raise UpdateError(

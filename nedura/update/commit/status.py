@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+import stat
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from nedura.update.commit.rules import Dirt, Entry, sort_dirt
+from nedura.update.source.edit_rules import is_own
 from nedura.update.source.source_git import SourceGit
 
-__all__ = ["current_branch", "has_operation", "look_for_dirt", "read_status", "unmerged_work"]
+__all__ = [
+    "current_branch",
+    "has_operation",
+    "ignored_in_the_way",
+    "look_for_dirt",
+    "read_status",
+    "unmerged_work",
+]
 
 _OPERATIONS = {
     "MERGE_HEAD": "a merge",
@@ -19,6 +28,8 @@ _OPERATIONS = {
     "rebase-apply": "a rebase",
     "BISECT_LOG": "a bisect",
 }
+_AT_ONCE = 200
+"""Paths of one command line."""
 
 
 def read_status(git: SourceGit) -> list[Entry]:
@@ -60,6 +71,38 @@ def look_for_dirt(git: SourceGit) -> Dirt:
     autocrlf = git.run("config", "--get", "core.autocrlf", ok=(0, 1)).text.lower() in ("true", "input")
     cr_only = _only_line_ends(git, changed) if autocrlf and changed else ()
     return sort_dirt(entries, cr_only=cr_only, autocrlf=autocrlf)
+
+
+def ignored_in_the_way(git: SourceGit, added: Iterable[str]) -> list[str]:
+    """Ignored files that a move would overwrite without a word: git takes them for expendable.
+
+    Args:
+        git: the checkout.
+        added: paths that the target has and HEAD has not.
+
+    Raises:
+        SourceGitError: git cannot say.
+    """
+    taken = sorted({place for path in added for place in _taken(git.checkout, path)})
+    found: list[str] = []
+    for start in range(0, len(taken), _AT_ONCE):
+        names = taken[start : start + _AT_ONCE]
+        found += git.run("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--", *names).items
+    return [path for path in found if not is_own(path)]
+
+
+def _taken(checkout: str, path: str) -> Iterator[str]:
+    """The path, or the part of it that is no folder, if something lies there."""
+    parts = path.split("/")
+    for count in range(1, len(parts) + 1):
+        place = "/".join(parts[:count])
+        try:
+            mode = os.lstat(os.path.join(checkout, place)).st_mode
+        except OSError:
+            return
+        if count == len(parts) or not stat.S_ISDIR(mode):
+            yield place
+            return
 
 
 def _only_line_ends(git: SourceGit, changed: Collection[str]) -> set[str]:
