@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,12 +20,15 @@ from urllib.parse import quote, unquote
 import attrs
 
 from nedura._version import __version__
+from nedura._yaml import parse_yaml
 from nedura.clock import iso
-from nedura.errors import StoreError
+from nedura.errors import NeduraError, RefusedError, StoreError
 from nedura.homes import home_for_profile
 from nedura.installs import find_installs, running_code
-from nedura.records import make_folder, read_bytes, write_bytes
-from nedura.text import redact
+from nedura.profile_env import parse_env
+from nedura.records import make_folder, open_ours, read_bytes, write_bytes
+from nedura.text import redact, redact_words
+from nedura.update.ledger.masks import masked_whole
 
 __all__ = ["Bundle", "BundleItem", "collect_bundle", "known_secrets", "mask", "write_bundle"]
 
@@ -32,8 +36,11 @@ MASK: Final = "[redacted]"
 MAX_FILE: Final = 8 * 1024 * 1024
 LOG_TAIL: Final = 256 * 1024
 _SECRET_KEY: Final = re.compile(
-    r"(?i)token|secret|password|passwd|api[_-]?key|authorization|credential|private[_-]?key|refresh"
+    r"(?i)token|secret|password|passwd|passphrase|api[_-]?key|authorization|credential|private[_-]?key|refresh|cookie"
+    r"|_(?:key|pass|pwd|pat|auth)$"
 )
+MARGIN: Final = 64 * 1024
+"""Bytes before a log's tail that are read and masked with it, then left out: what the tail would begin in the middle of is masked whole."""
 _SHORTEST: Final = 6
 """Values shorter than this are not hunted for: they would mask ordinary words."""
 
@@ -77,10 +84,35 @@ def _strings(value: Any, secret: bool = False) -> Iterator[str]:
 
 
 def _env_values(text: str) -> Iterator[str]:
+    """Values of an environment file, also what stands before a comment and quoted ones of several lines."""
+    yield from parse_env(text).values()
     for line in text.splitlines():
         _, sign, value = line.partition("=")
         if sign:
             yield value.strip().strip("'\"")
+    for match in re.finditer(r"(?ms)=\s*([\"'])(.*?)\1\s*$", text):
+        yield match[2]
+
+
+def _config_values(text: str) -> Iterator[str]:
+    """Values under secret-named keys of a config; of one that cannot be parsed those that stand on the key's line."""
+    try:
+        yield from _strings(parse_yaml(text.encode("utf-8", "replace"), "config.yaml"))
+    except NeduraError:
+        pass
+    for match in re.finditer(
+        r"(?im)^[\s\-{\"']*([\w-]*(?:token|key|secret|password)[\w-]*)[\"']?\s*:\s*['\"]?([^'\"\s#,}]+)", text
+    ):
+        yield match[2]
+
+
+def _with_lines(values: Iterable[str]) -> Iterator[str]:
+    """Each value, and each line of one that has several: a log shows them one by one."""
+    for value in values:
+        yield value.strip()
+        lines = [line.strip() for line in value.splitlines()]
+        if len(lines) > 1:
+            yield from (line for line in lines if len(line) >= 2 * _SHORTEST and not line.startswith("-----"))
 
 
 def _userinfo(text: str) -> Iterator[str]:
@@ -95,10 +127,34 @@ def _read(path: Path) -> str:
         return ""
 
 
+def _tail(path: Path) -> tuple[str, bool]:
+    """The end of a log, with a margin before it, and whether something was left out.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    handle = open_ours(path)
+    try:
+        size = os.fstat(handle).st_size
+        start = max(0, size - LOG_TAIL - MARGIN)
+        data = os.pread(handle, LOG_TAIL + MARGIN, start)
+    except OSError as error:
+        raise StoreError(f"{path.name} cannot be read: {error.strerror}.") from error
+    finally:
+        os.close(handle)
+    return data.decode("utf-8", "replace"), start > 0
+
+
+def _after_margin(text: str) -> str:
+    """A masked tail without its margin's share, from a whole line on."""
+    rest = text[len(text) * MARGIN // (LOG_TAIL + MARGIN) :]
+    return rest.partition("\n")[2] or rest
+
+
 def _json(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -111,16 +167,10 @@ def known_secrets(root_home: Path, homes: Iterable[Path]) -> frozenset[str]:
     """
     found: set[str] = set()
     for home in homes:
-        for name in ("auth.json", "guest_handoff.json", "config.yaml"):
-            text = _read(home / name)
-            found.update(_strings(_json(text)))
-            found.update(
-                match[2]
-                for match in re.finditer(
-                    r"(?im)^\s*([\w-]*(?:token|key|secret|password)[\w-]*)\s*:\s*['\"]?([^'\"\s#]+)", text
-                )
-            )
-        found.update(_env_values(_read(home / ".env")))
+        for name in ("auth.json", "guest_handoff.json"):
+            found.update(_with_lines(_strings(_json(_read(home / name)))))
+        found.update(_with_lines(_config_values(_read(home / "config.yaml"))))
+        found.update(_with_lines(_env_values(_read(home / ".env"))))
     for path in (root_home / "shared").glob("*.json") if (root_home / "shared").is_dir() else ():
         found.update(_strings(_json(_read(path))))
     for paths in find_installs(root_home):
@@ -150,14 +200,14 @@ def mask(text: str, secrets: Iterable[str]) -> str:
 
 
 def _masked_json(value: Any) -> Any:
-    """A JSON value whose secret-named keys hold the mask."""
+    """A JSON value whose secret-named keys hold the mask, at any depth, and whose command lines are masked word by word."""
     if isinstance(value, Mapping):
         return {
-            key: MASK
-            if _SECRET_KEY.search(str(key)) and isinstance(item, str) and item
-            else _masked_json(item)
+            key: masked_whole(item) if _SECRET_KEY.search(str(key)) else _masked_json(item)
             for key, item in value.items()
         }
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        return redact_words(value)
     return [_masked_json(item) for item in value] if isinstance(value, list) else value
 
 
@@ -184,14 +234,22 @@ def collect_bundle(
     def add(name: str, text: str) -> None:
         value = _json(text) if name.endswith(".json") else None
         clean = json.dumps(_masked_json(value), indent=2, ensure_ascii=False) if value is not None else text
-        items.append(BundleItem(name=name, text=mask(clean, secrets)))
+        items.append(BundleItem(name=mask(name, secrets), text=mask(clean, secrets)))
 
     about = {"version": __version__, "made_at": iso(now), "code": attrs.asdict(running_code())}
     add("about.json", json.dumps(about))
     for name, path in _allowed(root_home, homes):
-        if path.is_file() and not path.is_symlink():
-            text = _read(path)
-            add(name, text[-LOG_TAIL:] if name.endswith(".log") else text)
+        if not path.is_file() or path.is_symlink():
+            continue
+        try:
+            if name.endswith(".log"):
+                text, cut = _tail(path)
+                masked = mask(text, secrets)
+                items.append(BundleItem(name=name, text=_after_margin(masked) if cut else masked))
+            else:
+                add(name, read_bytes(path, MAX_FILE).decode("utf-8", "replace"))
+        except StoreError as error:
+            left_out[name] = mask(error.message, secrets)
     for name, make in (reports or {}).items():
         try:
             add(name, json.dumps(make(), ensure_ascii=False))
@@ -224,8 +282,11 @@ def write_bundle(bundle: Bundle, path: Path) -> int:
     """Write a bundle as a zip, 0600, its members 0600 too; returns its size.
 
     Raises:
+        RefusedError: something is there already; it is kept.
         StoreError: it cannot be written.
     """
+    if os.path.lexists(path):
+        raise RefusedError(f"{path} is there already and is kept.", advice="Name another file with --output.")
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for item in bundle.items:

@@ -67,8 +67,10 @@ class NeduraError(Exception):
         self.advice = advice
 
     def diagnostics(self) -> str:
-        """The message and its advice in one line."""
-        return f"{self.message} {self.advice}".strip()
+        """The message and its advice in one line, masked: it may quote a command line, an address or a program's words."""
+        from nedura.text import redact  # not at every start
+
+        return redact(f"{self.message} {self.advice}".strip())
 
 
 class UsageError(NeduraError):

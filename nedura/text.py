@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Final, NoReturn
 
-__all__ = ["Secret", "clean", "clean_block", "one_line", "redact", "spoken_wait"]
+__all__ = [
+    "LineRedactor",
+    "Secret",
+    "clean",
+    "clean_block",
+    "one_line",
+    "redact",
+    "redact_words",
+    "spoken_wait",
+]
 
 # C0, DEL, C1, line and paragraph separators, bidi marks and isolates, zero-width, BOM, tag characters, surrogates.
 _HOSTILE: Final = re.compile(
@@ -88,26 +98,41 @@ class Secret:
 
 
 _SECRET_FLAG: Final = re.compile(
-    r"(?i)(--(?:[a-z0-9-]*(?:token|api-key|password|secret|authorization|access-key|private-key|session-key)))(=|\s+)(\S+)"
+    r"(?i)(--(?:[a-z0-9-]*(?:token|api-key|password|passwd|passphrase|secret|authorization|credentials?|access-key|private-key"
+    r"|session-key)|pass|auth)|\bsshpass\s+-p)(=|\s+)(\S+)"
+)
+_LOGIN_FLAG: Final = re.compile(r"((?:\s|^)(?:-u|--user|--proxy-user)[=\s]+[^\s:]+:)(\S{4,})")
+_KEY_HEAD: Final = "-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
+_KEY_END: Final = "-----END [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
+_KEY_BLOCK: Final = re.compile(
+    rf"(?s:{_KEY_HEAD}.{{0,20000}}?{_KEY_END})"
+    # a block that was cut: base64 and what stands between its lines, real or escaped line ends and the start of a log line
+    rf"|{_KEY_HEAD}(?:(?:\s|\\[nrt]|[^\n]{{0,60}}\| )*[A-Za-z0-9+/=]{{1,80}}(?=\s|\\|…|[\"',]|$))*"
 )
 _SECRET_SHAPES: Final = re.compile(
     r"eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*"  # JWT
     r"|\banon_[A-Za-z0-9_-]{6,}"
     r"|(?i:\bbearer\s+[A-Za-z0-9._~+/=-]{8,})"
     r"|(?<=://)[^/\s:@]*:[^/?#\s]+(?=@)|(?i:(?<=https://)|(?<=http://))[^/?#\s]+(?=@)"  # URL userinfo; of http also one alone
-    r"|(?i:(?<=%3A%2F%2F)(?:(?!%2F|%40)\S)+(?=%40))"  # the same, percent-encoded
+    r"|(?i:(?<=%3A%2F%2F)(?:(?!%2F|%40)\S)+(?=%40)|(?<=%253A%252F%252F)(?:(?!%252F|%2540)\S)+(?=%2540))"  # percent-encoded, also twice
     r"|(?i:(?<=authorization)[\"']?\s*[:=]\s*[\"']?(?:basic|token|digest|negotiate)\s+[^\s\"']{4,})"
     r"|(?i:(?<=cookie)[\"']?\s*:[^\r\n]{4,})"
     r"|\b\d{8,10}:[A-Za-z0-9_-]{30,}\b"  # Telegram bot token
     r"|\b(?:sk-|gh[pousr]_|github_pat_|xox[abeprs]-)[A-Za-z0-9_-]{16,}|\bAKIA[0-9A-Z]{16}\b"  # model, forge, chat, cloud keys
-    r"|-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[A-Za-z0-9+/=\s:,-]*?-----END [A-Z ]{0,30}PRIVATE KEY-----"
+    r"|\b(?:glpat-|pypi-|xai-|dckr_pat_|ya29\.)[A-Za-z0-9_-]{16,}|\bAIza[A-Za-z0-9_-]{30,}|\bsyt_[A-Za-z0-9_]{10,}"
+    r"|\b(?:hf_|npm_)[A-Za-z0-9]{16,}|\b[rs]k_(?:live|test)_[A-Za-z0-9]{10,}|(?<=hooks\.slack\.com/services/)[A-Za-z0-9/]{10,}"
+    r"|\b[MNO][A-Za-z0-9_-]{22,}\.[A-Za-z0-9_-]{5,7}\.[A-Za-z0-9_-]{25,}"  # Discord bot token
+)
+_SECRET_QUERY: Final = re.compile(
+    r"(?i)([?&](?:key|code|sig|signature|auth|x-amz-signature|x-amz-credential)=)([^&\s\"'<>]{6,})"
+    r"|([\"'](?:auth|refresh|credentials?)[\"']\s*:\s*[\"'])([^\"']{6,})"  # docker's config, stores as JSON
 )
 _SECRET_VARIABLE: Final = re.compile(
     r"(\b[A-Z][A-Z0-9_]*_(?:KEY|PASS|PWD|PAT|AUTH|CREDENTIALS?|PASSPHRASE|COOKIE)[\"']?\s*[:=]\s*[\"']?"  # environment dumps
     r"|\b_auth\s*[:=]\s*[\"']?|\bmachine\s+\S+\s+login\s+\S+\s+password\s+)([^\s\"']{4,})"  # npm, netrc
 )
 _SECRET_PAIR: Final = re.compile(
-    r"(?i)(\b[\w.-]*(?:token|secret|password|passwd|api[_-]?key|authorization|private[_-]?key|access[_-]?key)[\"']?\s*[:=]\s*[\"']?)"
+    r"(?i)(\b[\w.-]*(?:token|secret|password|passwd|api[_-]?key|authorization|private[_-]?key|access[_-]?key)[\"']?\s*[:=]\s*(?:b?[\"'])?)"
     r"([^\s\"',;}{]{6,})"
 )
 
@@ -117,7 +142,37 @@ def redact(text: str) -> str:
 
     A second net behind `Secret`, for log lines, command lines shown to people and debug bundles.
     """
+    text = _KEY_BLOCK.sub("[redacted]", text)
     text = _SECRET_FLAG.sub(r"\1\2[redacted]", text)
+    text = _LOGIN_FLAG.sub(r"\1[redacted]", text)
     text = _SECRET_SHAPES.sub("[redacted]", text)
+    text = _SECRET_QUERY.sub(lambda found: f"{found[1] or found[3]}[redacted]", text)
     text = _SECRET_VARIABLE.sub(r"\1[redacted]", text)
     return _SECRET_PAIR.sub(r"\1[redacted]", text)
+
+
+def redact_words(words: Sequence[str]) -> list[str]:
+    """`redact` for a command line that is a list: what follows a secret-named flag as a word of its own is masked, too."""
+    found = []
+    for before, word in zip(("", *words), words, strict=False):
+        alone = redact(f"{before} {word}") != f"{redact(before)} {redact(word)}" and before.startswith("-")
+        found.append("[redacted]" if alone and word else redact(word))
+    return found
+
+
+class LineRedactor:
+    """`redact` for the lines of one stream as they come: a private key goes over many of them."""
+
+    LONGEST: Final = 400
+
+    def __init__(self) -> None:
+        self._inside = 0
+
+    def __call__(self, line: str) -> str:
+        """The line without what looks like a credential; lines inside a private key are masked whole."""
+        if self._inside:
+            self._inside = 0 if re.search(_KEY_END, line) else self._inside - 1
+            return "[redacted]"
+        if re.search(_KEY_HEAD, line) and not re.search(_KEY_END, line):
+            self._inside = self.LONGEST
+        return redact(line)

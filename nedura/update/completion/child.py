@@ -20,7 +20,7 @@ import psutil
 
 from nedura.clock import Clock
 from nedura.product import Product
-from nedura.text import clean, redact
+from nedura.text import LineRedactor, clean
 from nedura.update.ledger.lock import holders
 from nedura.wire import MAX_LINE
 
@@ -106,6 +106,7 @@ class Child:
         self._clock = clock
         self._log = log
         self._max_events = max_events
+        self._redact = LineRedactor()
         self._read_end, self.events_fd = os.pipe()
         self._output: asyncio.StreamReader | None = None
         self._process: asyncio.subprocess.Process | None = None
@@ -260,9 +261,9 @@ class Child:
             self._say(rest)
 
     def _say(self, line: bytes) -> None:
-        text = clean(line.decode("utf-8", "replace"), 1000)
+        text = self._redact(clean(line.decode("utf-8", "replace"), 1000))
         if text:
-            self.end.last_words = redact(text)[:200]
+            self.end.last_words = text[:200]
             self._log(text)
 
 

@@ -12,9 +12,9 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from nedura.text import redact
+from nedura.text import redact, redact_words
 
-__all__ = ["masked_event", "masked_record"]
+__all__ = ["masked_event", "masked_record", "masked_whole"]
 
 T = TypeVar("T")
 MASK: Final = "[redacted]"
@@ -38,9 +38,20 @@ def masked_event(event: T) -> T:
 
 
 def _masked_item(key: str, value: Any, depth: int = 0) -> Any:
-    if isinstance(value, str) and value and _SECRET_KEY.search(key):
-        return MASK
-    return _masked(value, depth)
+    return masked_whole(value) if _SECRET_KEY.search(key) else _masked(value, depth)
+
+
+def masked_whole(value: Any, depth: int = 0) -> Any:
+    """What stands under a key that is named like a secret: every text in it is one."""
+    match value:
+        case str() if value:
+            return MASK
+        case Mapping() if depth <= DEEPEST:
+            return {key: masked_whole(item, depth + 1) for key, item in value.items()}
+        case list() | tuple() if depth <= DEEPEST:
+            return [masked_whole(item, depth + 1) for item in value]
+        case _:
+            return _masked(value, depth)
 
 
 def _masked(value: Any, depth: int = 0) -> Any:
@@ -56,7 +67,10 @@ def _masked(value: Any, depth: int = 0) -> Any:
             found = {key: _masked_item(str(key), item, depth + 1) for key, item in value.items()}
             return found if any(found[key] is not value[key] for key in found) else value
         case list() | tuple():
-            items = [_masked(item, depth + 1) for item in value]
+            if value and all(isinstance(item, str) for item in value):
+                items: list[Any] = redact_words(value)  # it may be a command line
+            else:
+                items = [_masked(item, depth + 1) for item in value]
             if all(new is old for new, old in zip(items, value, strict=True)):
                 return value
             if isinstance(value, list):

@@ -9,6 +9,7 @@ import time
 from nedura.errors import NeduraError, RefusedError
 from nedura.homes import process_home
 from nedura.signin import AccountStore, Kind, ModelChoice, list_models, set_default_model
+from nedura.text import redact
 from nedura_cli.ask import ask_line, can_ask
 from nedura_cli.login import log_in, options_of
 from nedura_cli.output import Output
@@ -33,7 +34,12 @@ def model(args: argparse.Namespace, output: Output) -> int:
         _keep_active(store, before.document.get("active_provider"))
         output.remark(f"nedura: {error.diagnostics()} The sign-in is kept; choose later with: nedura model")
         output.record(
-            {"kind": "error", "code": error.code, "copy": error.message, "copy_terminal": error.diagnostics()}
+            {
+                "kind": "error",
+                "code": error.code,
+                "copy": redact(error.message),
+                "copy_terminal": error.diagnostics(),
+            }
         )
         return 1
     if not chosen:
