@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -31,8 +32,10 @@ from nedura.update.commit.move import (
 from nedura.update.commit.recovery_copy import publish
 from nedura.update.commit.rules import Placement, Situation, Strategy, collisions, dispose, place
 from nedura.update.commit.status import (
+    branch_elsewhere,
     current_branch,
     has_operation,
+    hidden_edits,
     ignored_in_the_way,
     look_for_dirt,
     unmerged_work,
@@ -40,7 +43,7 @@ from nedura.update.commit.status import (
 from nedura.update.events import Committed, Notice, StepDone, UserAction
 from nedura.update.source.git import Git
 from nedura.update.source.source_git import SourceGit, SourceGitError
-from nedura.update.source.torn import changed_paths
+from nedura.update.source.torn import Change, changed_paths
 from nedura.update.state.snapshot_set import in_set
 from nedura.wire import Event
 
@@ -156,6 +159,7 @@ def _commit(job: CheckoutJob, state: _State) -> None:
     """Everything up to the proven move."""
     try:
         _survey(job, state)
+        _head(job)  # a tree without a commit is called that, before anything is copied into it
         if job.repo is not None:
             bring_objects(job.git, job.repo, job.target)
         step = _aim(job, state)
@@ -209,8 +213,7 @@ def _survey(job: CheckoutJob, state: _State) -> None:
 
 def _aim(job: CheckoutJob, state: _State) -> Move | None:
     """Decide where to go, and put what would lose its name under a ref. None when HEAD is there already."""
-    git = job.git
-    head, branch = git.text("rev-parse", "--verify", "HEAD^{commit}"), current_branch(git)
+    head, branch = _head(job)
     placed = _placed(job, head, branch)
     if placed.action == "skip":
         raise UpdateError(
@@ -236,10 +239,27 @@ def _aim(job: CheckoutJob, state: _State) -> Move | None:
     return Move(pre=head, target=target, branch=after, was_branch=branch)
 
 
+def _head(job: CheckoutJob) -> tuple[str, str]:
+    """Commit and branch that HEAD names.
+
+    Raises:
+        UpdateError: the branch has no commit yet.
+    """
+    branch = current_branch(job.git)
+    head = job.git.run("rev-parse", "--verify", "-q", "HEAD", ok=(0, 1)).text
+    if not head:
+        raise UpdateError(
+            f"Branch {clean(branch, 80)} has no commit yet: nothing can be updated in {clean(str(job.checkout), 200)}.",
+            stop_class="checkout_move_failed",
+            advice=f"Go to a branch that has one: git checkout {job.target_branch or 'main'}",
+        )
+    return head, branch
+
+
 def _placed(job: CheckoutJob, head: str, branch: str) -> Placement:
     away = bool(branch and job.target_branch and branch != job.target_branch)
     dirt = look_for_dirt(job.git) if away else None
-    return place(
+    placed = place(
         Situation(
             branch=branch,
             target_branch=job.target_branch,
@@ -248,6 +268,14 @@ def _placed(job: CheckoutJob, head: str, branch: str) -> Placement:
             strategy=job.strategy,
             auto_switch=job.auto_switch,
         )
+    )
+    elsewhere = branch_elsewhere(job.git, job.target_branch) if placed.action == "switch" else ""
+    if not elsewhere:
+        return placed
+    # moving it would make that worktree's files look like edits that undo the update
+    return Placement(
+        action="detach",
+        reason=f"{job.target_branch} is checked out in {clean(elsewhere, 200)}, so this tree goes to its new commit without a branch",
     )
 
 
@@ -305,6 +333,7 @@ def _clean_up(job: CheckoutJob, state: _State, step: Move) -> None:
             StepDone(name="machine_changes", detail=f"reset {' and '.join(part for part in what if part)}")
         )
     changes = changed_paths(git, step.pre, step.target)
+    _refuse_hidden(git, changes)
     ignored = ignored_in_the_way(git, (change.path for change in changes if not change.old_mode))
     in_the_way = collisions(
         (*dirt.untracked, *ignored), {change.path for change in changes if change.new_mode}
@@ -327,6 +356,18 @@ def _clean_up(job: CheckoutJob, state: _State, step: Move) -> None:
             f"Local edits cannot be parked: {names}.",
             stop_class="local_changes_blocked",
             advice="Commit them.",
+        )
+
+
+def _refuse_hidden(git: SourceGit, changes: list[Change]) -> None:
+    """An edit that git was told not to look at can neither be parked nor written over."""
+    hidden = hidden_edits(git, changes)
+    if hidden:
+        raise UpdateError(
+            f"The new code changes what is edited here and hidden from git: {', '.join(clean(path, 80) for path in hidden[:3])}.",
+            stop_class="local_changes_blocked",
+            advice="Show it to git, then it is parked: git update-index --no-assume-unchanged --no-skip-worktree -- "
+            + shlex.join(hidden[:20]),
         )
 
 

@@ -10,10 +10,13 @@ from pathlib import Path
 from nedura.update.commit.rules import Dirt, Entry, sort_dirt
 from nedura.update.source.edit_rules import is_own
 from nedura.update.source.source_git import SourceGit
+from nedura.update.source.torn import Change
 
 __all__ = [
+    "branch_elsewhere",
     "current_branch",
     "has_operation",
+    "hidden_edits",
     "ignored_in_the_way",
     "look_for_dirt",
     "read_status",
@@ -58,6 +61,31 @@ def has_operation(git_dir: Path) -> str:
 def current_branch(git: SourceGit) -> str:
     """Branch that HEAD names; empty when detached."""
     return git.run("symbolic-ref", "-q", "--short", "HEAD", ok=(0, 1)).text
+
+
+def branch_elsewhere(git: SourceGit, branch: str) -> str:
+    """The worktree, and not a removed one, that has a branch which is not checked out here; empty when none."""
+    place = git.run("for-each-ref", "--format=%(worktreepath)", f"refs/heads/{branch}").text
+    return place if place and os.path.isdir(place) else ""
+
+
+def hidden_edits(git: SourceGit, changes: Iterable[Change]) -> list[str]:
+    """Paths of a move that are edited here and that `git status` was told to pass over (assume-unchanged, skip-worktree).
+
+    Raises:
+        SourceGitError: git cannot say.
+    """
+    listed = git.run("ls-files", "-v", "-z").items
+    hidden = {item[2:] for item in listed if item[0].islower() or item[0] == "S"}
+    if not hidden:
+        return []
+    found = []
+    for change in changes:
+        if change.path not in hidden or not os.path.lexists(os.path.join(git.checkout, change.path)):
+            continue
+        if git.run("hash-object", "--", change.path, ok=(0, 128)).text != change.old:
+            found.append(change.path)
+    return found
 
 
 def look_for_dirt(git: SourceGit) -> Dirt:
