@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import attrs
@@ -17,6 +17,7 @@ __all__ = [
     "check_entries",
     "check_link",
     "check_start_hooks",
+    "find_twins",
     "left_out",
     "needs_lfs",
     "parse_listing",
@@ -124,6 +125,30 @@ def _check_twins(path: str, seen: dict[str, str], judged: set[str]) -> None:
         other = seen.setdefault(folded, path)
         if other != path:
             raise _bad(path, f"which differs from {clean(ascii_name(other), 80)} only in letter case")
+        path = path.rpartition("/")[0]
+
+
+def find_twins(names: Iterable[str], added: Iterable[str]) -> dict[str, str]:
+    """Path -> the other spelling, for each added path that differs from one of the names (or an earlier one) only in letter case."""
+    spelled: dict[str, str] = {}
+    for name in names:
+        for path in _above(name):
+            spelled.setdefault(_fold(path), path)
+    found = {}
+    for name in added:
+        other = next((o for path in _above(name) if (o := spelled.get(_fold(path), path)) != path), "")
+        if other:
+            found[name] = other
+            continue
+        for path in _above(name):
+            spelled.setdefault(_fold(path), path)
+    return found
+
+
+def _above(path: str) -> Iterator[str]:
+    """A path and the folders above it."""
+    while path:
+        yield path
         path = path.rpartition("/")[0]
 
 

@@ -14,6 +14,7 @@ from typing import Final
 import attrs
 
 from nedura.errors import UpdateError
+from nedura.update.source.edit_content import unfit_changes, unfit_names
 from nedura.update.source.edit_rules import Change, LeftOut, is_own, judge_change
 from nedura.update.source.edits import Edits, blob_of, diff_trees
 from nedura.update.source.git import Git, is_commit_id
@@ -93,12 +94,11 @@ def merge_edits(git: Git, edits: Edits, target: str, scratch: Path, known: Seque
         return Merge(tree=plain)
     base = local_base(git, edits.base, (*known, target))
     work = diff_trees(git, base, edits.tree)
-    travelling = [change for change in work if not is_own(change.path) and not judge_change(change)]
-    left = tuple(
-        LeftOut(path=change.path, reason=why)
-        for change in work
-        if (why := judge_change(change)) and not is_own(change.path)
-    )
+    work = [change for change in work if not is_own(change.path)]
+    unfit = unfit_names(git, target, work) | unfit_changes(git, work)
+    unfit |= {change.path: why for change in work if (why := judge_change(change))}
+    travelling = [change for change in work if change.path not in unfit]
+    left = tuple(LeftOut(path=path, reason=why) for path, why in unfit.items())
     if not travelling:
         return Merge(tree=plain, left=left)
     commits = _own_commits(git, base, edits.base)

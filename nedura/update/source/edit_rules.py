@@ -15,6 +15,8 @@ __all__ = ["OWN_FILES", "Change", "LeftOut", "judge_change", "judge_untracked", 
 
 MAX_UNTRACKED: Final = 10 * 1024 * 1024
 MAX_COUNT: Final = 5000
+MAX_TOTAL: Final = 512 * 1024 * 1024
+"""Bytes of untracked files that are carried in all: each of them is read and kept."""
 OWN_FILES: Final = frozenset(
     {
         ".install_method",
@@ -68,13 +70,16 @@ def _bad_name(path: str) -> str:
     return ""
 
 
-def judge_untracked(path: str, kind: Literal["file", "link", "folder", "other"], size: int) -> str:
+def judge_untracked(
+    path: str, kind: Literal["file", "link", "folder", "other"], size: int, taken: int = 0
+) -> str:
     """Why an untracked file is not carried; empty when it is.
 
     Args:
         path: its path in the checkout; ends with a slash for a nested repository.
         kind: what it is.
         size: bytes.
+        taken: bytes of those that are carried already.
     """
     name = path.rstrip("/").rpartition("/")[2]
     if path.endswith("/") or kind == "folder":
@@ -85,6 +90,8 @@ def judge_untracked(path: str, kind: Literal["file", "link", "folder", "other"],
         return "it would run at each start of Python"
     if size > MAX_UNTRACKED:
         return f"it is larger than {MAX_UNTRACKED >> 20} MB"
+    if taken + size > MAX_TOTAL:
+        return f"untracked files of more than {MAX_TOTAL >> 20} MB in all are not carried"
     return _bad_name(path)
 
 

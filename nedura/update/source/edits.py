@@ -21,6 +21,7 @@ import attrs
 from nedura.errors import UpdateError
 from nedura.records import write_new
 from nedura.text import clean
+from nedura.update.source.edit_content import unfit_changes, unfit_files
 from nedura.update.source.edit_rules import (
     MAX_COUNT,
     Change,
@@ -198,14 +199,19 @@ def read_edits(git: Git, source: Source, scratch: Path, *, untracked: bool = Tru
             return Edits(base=source.head, tree=untouched)
         _usable_index(reader)
         left: list[LeftOut] = []
-        reader.run("add", "-u", "--", ".")
+        left += _add_tracked(reader)
         if untracked:
             left += _add_untracked(reader)
         tree = reader.run("write-tree").decode().strip()
         changes = diff_trees(git, source.head, tree)
-        refused = [c for c in changes if is_own(c.path) or judge_change(c)]
+        unfit = unfit_changes(git, changes)
+        refused = [c for c in changes if is_own(c.path) or judge_change(c) or c.path in unfit]
         if refused:
-            left += [LeftOut(path=c.path, reason=judge_change(c)) for c in refused if not is_own(c.path)]
+            left += [
+                LeftOut(path=c.path, reason=judge_change(c) or unfit[c.path])
+                for c in refused
+                if not is_own(c.path)
+            ]
             _put_back(reader, refused)
             tree = reader.run("write-tree").decode().strip()
             changes = [c for c in changes if c not in refused]
@@ -224,6 +230,15 @@ def diff_trees(git: Git, base: str, tree: str) -> list[Change]:
     )
 
 
+def _add_tracked(reader: _Reader) -> list[LeftOut]:
+    """Take up what was changed in tracked files, but for what must not be read at all."""
+    changed = reader.run("diff-files", "-z", "--name-only", "--ignore-submodules=all", "--no-ext-diff")
+    names = changed.decode("utf-8", "surrogateescape").split("\0")
+    left = unfit_files(reader.source.checkout, filter(None, names))
+    reader.run("add", "-u", "--", ".", *(f":(exclude,literal){item.path}" for item in left))
+    return left
+
+
 def _add_untracked(reader: _Reader) -> list[LeftOut]:
     listed = reader.run(*_UNTRACKED).decode("utf-8", "surrogateescape")
     names = [name for name in listed.split("\0") if name and not is_own(name.rstrip("/"))]
@@ -231,9 +246,11 @@ def _add_untracked(reader: _Reader) -> list[LeftOut]:
         return [
             LeftOut(path=f"{len(names)} untracked files", reason=f"more than {MAX_COUNT} are not carried")
         ]
-    left, taken = [], []
+    left, taken, total = [], [], 0
     for name in names:
-        why = judge_untracked(name, *_look(reader.source.checkout / name))
+        kind, size = _look(reader.source.checkout / name)
+        why = judge_untracked(name, kind, size, total)
+        total += 0 if why else size
         if why:
             left.append(LeftOut(path=name.rstrip("/"), reason=why))
         else:

@@ -147,7 +147,7 @@ class Git:
             args, self._environment(index, work_tree, protocol, owner_config, extra), stdin, timeout
         )
         if answer.code not in ok:
-            raise _failure(args[0], answer, timeout)
+            raise _failure(_command(args), answer, timeout)
         return answer
 
     def line(self, *args: str, **options: object) -> str:
@@ -181,6 +181,14 @@ class Git:
         done = run_bounded([self.program, *_SAFE, *args], env=env, stdin=stdin, timeout=timeout)
         err = redact(done.err.decode("utf-8", "replace"))
         return GitAnswer(code=done.code, out=done.out, err=err, timed_out=done.timed_out)
+
+
+def _command(args: Sequence[str]) -> str:
+    """The command among git's arguments: settings for it come before."""
+    place = 0
+    while place < len(args) - 2 and args[place] == "-c":
+        place += 2
+    return args[place]
 
 
 def _failure(command: str, answer: GitAnswer, timeout: float) -> UpdateError:
