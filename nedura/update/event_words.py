@@ -16,6 +16,7 @@ __all__ = [
     "Stage",
     "StageOutcome",
     "size_text",
+    "stage_words",
     "version_text",
 ]
 
@@ -50,6 +51,20 @@ STAGE_WORDS: Final[Mapping[str, str]] = {
     "restart": "Restarting the fleet",
     "verify": "Checking what every member runs",
 }
+BACK_WORDS: Final[Mapping[str, str]] = {
+    "prepare": "Looking for the version to go back to",
+    "validate": "Checking that version before anything is stopped",
+    "commit": "Switching back",
+}
+"""Stages of a deliberate way back (decision 44): what it switches to is not new."""
+
+
+def stage_words(stage: str, going_back: bool) -> str:
+    """A stage as people read it."""
+    words = STAGE_WORDS.get(stage, stage)
+    return BACK_WORDS.get(stage, words) if going_back else words
+
+
 FOLLOWUP_WORDS: Final[Mapping[str, str]] = {
     "dependencies": "installing dependencies",
     "launchers": "publishing the launchers",

@@ -22,6 +22,7 @@ from nedura.update.event_words import (
     Stage,
     StageOutcome,
     size_text,
+    stage_words,
     version_text,
 )
 from nedura.update.events_facts import (
@@ -81,6 +82,7 @@ class UpdateStarted:
         correlation_id, action_id: ids of an outside launcher and of a dashboard action, or None.
         pre_update: the code that was current.
         receipt: path of the receipt.
+        going_back: it is a deliberate way back.
     """
 
     kind: ClassVar[str] = "update_started"
@@ -96,17 +98,19 @@ class UpdateStarted:
     action_id: str | None = None
     pre_update: CodeIdentity = attrs.field(factory=CodeIdentity)
     receipt: str = ""
+    going_back: bool = False
 
     @property
     def copy(self) -> str:
         """Chat form."""
-        return "Updating."
+        return "Going back to an earlier version." if self.going_back else "Updating."
 
     @property
     def copy_terminal(self) -> str:
         """Terminal form."""
         running = version_text(self.pre_update)
-        return f"Updating install {self.install_id or 'unknown'}" + (f", now {running}." if running else ".")
+        doing = "Going back: install" if self.going_back else "Updating install"
+        return f"{doing} {self.install_id or 'unknown'}" + (f", now {running}." if running else ".")
 
 
 @final
@@ -155,20 +159,21 @@ class AlreadyReported:
 @final
 @attrs.frozen(kw_only=True)
 class StageStarted:
-    """A stage has begun."""
+    """A stage has begun; `going_back` in a deliberate way back."""
 
     kind: ClassVar[str] = "stage_started"
     stage: str
+    going_back: bool = False
 
     @property
     def copy(self) -> str:
         """Chat form."""
-        return STAGE_WORDS.get(self.stage, self.stage) + "."
+        return stage_words(self.stage, self.going_back) + "."
 
     @property
     def copy_terminal(self) -> str:
         """Terminal form."""
-        return f"→ {STAGE_WORDS.get(self.stage, self.stage)}"
+        return f"→ {stage_words(self.stage, self.going_back)}"
 
 
 @final
@@ -182,6 +187,7 @@ class StageFinished:
         reason: why it failed or was skipped, one line.
         facts: numbers and names worth keeping, e.g. `mode`.
         seconds: how long it took.
+        going_back: of a deliberate way back.
     """
 
     kind: ClassVar[str] = "stage_finished"
@@ -190,11 +196,12 @@ class StageFinished:
     reason: str = ""
     facts: Mapping[str, Any] = attrs.field(factory=dict)
     seconds: float = 0.0
+    going_back: bool = False
 
     @property
     def copy(self) -> str:
         """Chat form: only what did not work."""
-        words = STAGE_WORDS.get(self.stage, self.stage).lower()
+        words = stage_words(self.stage, self.going_back).lower()
         return f"Not done: {words}." if self.outcome == "failed" else ""
 
     @property
@@ -299,10 +306,11 @@ class Progress:
 @final
 @attrs.frozen(kw_only=True)
 class CompletionStarted:
-    """New code has taken over; the parent waits."""
+    """The code that is current now has taken over, as a process `pid`; the parent waits. After a way back that code is not new."""
 
     kind: ClassVar[str] = "completion_started"
     pid: int
+    going_back: bool = False
 
     @property
     def copy(self) -> str:
@@ -312,7 +320,8 @@ class CompletionStarted:
     @property
     def copy_terminal(self) -> str:
         """Terminal form."""
-        return f"  New code finishes the update (process {self.pid})."
+        who = "The code that is back finishes this" if self.going_back else "New code finishes the update"
+        return f"  {who} (process {self.pid})."
 
 
 @final

@@ -132,6 +132,11 @@ class _Pipeline:
     parts: UpdateParts
     journal: Journal
 
+    @property
+    def _going_back(self) -> bool:
+        """Whether this is a deliberate way back (decision 44)."""
+        return self.run.options.rollback is not None
+
     async def events(self) -> AsyncGenerator[Event, None]:
         """The whole run, from the lock to the last event."""
         run = self.run
@@ -222,6 +227,7 @@ class _Pipeline:
             correlation_id=run.product.setting(run.environ, "UPDATE_CORRELATION_ID") or None,
             action_id=stages.action_id(run) or None,
             pre_update=run.before,
+            going_back=self._going_back,
         )
         place = self.journal.store.folder / receipt_name(started.started_at, me.pid, run.run_id)
         return attrs.evolve(started, receipt=str(place))
@@ -288,7 +294,7 @@ class _Pipeline:
         began = self.run.clock.monotonic()
         framed = name not in stages.UNFRAMED
         if framed:
-            yield self._take(StageStarted(stage=name))
+            yield self._take(StageStarted(stage=name, going_back=self._going_back))
         try:
             events = within(self.run, name, stage(self.run, self.parts, self.journal))
             try:
@@ -313,6 +319,7 @@ class _Pipeline:
             reason=reason,
             seconds=round(self.run.clock.monotonic() - began, 3),
             facts={"mode": self.run.layout} if name == "commit" else {},
+            going_back=self._going_back,
         )
 
     def _refusal(self, refusal: Refusal) -> UpdateFinished:

@@ -87,7 +87,7 @@ class _Handover:
         except (OSError, NeduraError) as error:
             self.failure = f"it could not be started: {why(error)}"
             return
-        yield self._take(CompletionStarted(pid=child.pid))
+        yield self._take(CompletionStarted(pid=child.pid, going_back=self._run.options.rollback is not None))
         records = child.records(request.deadline)
         try:
             async for record in records:

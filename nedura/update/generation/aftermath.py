@@ -111,7 +111,8 @@ def _why_left(
         return f"left: {source.branch or 'no branch'} is checked out, updates follow {branch or 'releases'}"
     git = open_repository(paths, source, environ)
     if git.run("merge-base", "--is-ancestor", source.head, target, ok=(0, 1, 128)).code != 0:
-        return "left: it has commits of its own"
+        ahead = git.run("merge-base", "--is-ancestor", target, source.head, ok=(0, 1, 128)).code == 0
+        return "left: it is ahead of what runs now" if ahead else "left: it has commits of its own"
     inside = source.checkout == paths.root_home or source.checkout in paths.root_home.parents
     edits = read_edits(git, source, paths.folder, untracked=not inside)
     mine = {*edits.files, *(left.path for left in edits.left)}

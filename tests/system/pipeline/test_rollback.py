@@ -32,6 +32,11 @@ def test_rollback_returns_to_the_generation_before_and_forward_again() -> None:
         assert f"the code before run {moved[:8]}; state stays as it is." in events[-1]["copy_terminal"]
         assert "Updated to" not in (here.home / "logs/update.log").read_text().splitlines()[-1]
         assert any(step["name"] == "verify_generation" for step in receipt["steps"])
+        (source,) = [step["detail"] for step in receipt["steps"] if step["name"] == "source"]
+        assert source == "left: it is ahead of what runs now"
+        told = "\n".join(event["copy_terminal"] for event in events)
+        for false in ("Updating install", "new version", "New code"):
+            assert false not in told, f"{false!r} of a way back"
         code, events = here.update("--no-probe")
         assert code == 0, events[-1]
         assert here.state("default")["code_sha"] == new
