@@ -5,7 +5,7 @@ Nothing here is owed: what cannot be done now is said, and done by the next upda
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from pathlib import Path
 
 from nedura.clock import Clock
@@ -16,7 +16,7 @@ from nedura.text import clean
 from nedura.update.bounded import in_thread
 from nedura.update.commit.move import Move, bring_objects, move
 from nedura.update.events import Notice, StepDone
-from nedura.update.generation.generations import read_manifest
+from nedura.update.generation.generations import is_generation, list_generations, read_manifest
 from nedura.update.generation.pm import LOCK_TIMEOUT, collect_quietly
 from nedura.update.generation.record import read_record
 from nedura.update.source.edit_rules import parse_raw_diff
@@ -26,6 +26,7 @@ from nedura.update.source.owner_checkout import Source, read_source
 from nedura.update.source.repository import open_repository
 from nedura.update.source.source_git import SourceGit, SourceGitError
 from nedura.update.source.tidy import tidy
+from nedura.update.source.unused import drop_unused
 from nedura.wire import Event
 
 __all__ = ["after_commit", "follow_source"]
@@ -53,7 +54,7 @@ async def after_commit(
     finally:
         await events.aclose()
     try:
-        done = await in_thread(_tidy, paths, environ)
+        done = await in_thread(_tidy, paths, clock.time(), environ)
     except (NeduraError, OSError) as error:
         why = error.message if isinstance(error, NeduraError) else clean(error)
         yield Notice(text=f"Our repository was not packed, the next update tries again: {why}")
@@ -62,13 +63,21 @@ async def after_commit(
         yield StepDone(name="repository", detail=done)
 
 
-def _tidy(paths: InstallPaths, environ: Mapping[str, str]) -> str:
+def _tidy(paths: InstallPaths, now: float, environ: Mapping[str, str]) -> str:
     lock = FileLock(paths.lock, f"The install {paths.install_id}")
     lock.acquire(LOCK_TIMEOUT)
     try:
-        return tidy(open_repository(paths, None, environ))
+        git = open_repository(paths, None, environ)
+        return "; ".join(filter(None, (drop_unused(git, _held(paths), now), tidy(git))))
     finally:
         lock.release()
+
+
+def _held(paths: InstallPaths) -> Iterator[str]:
+    """Ids of the files of every generation on disk; carried edits among them are behind no ref."""
+    for folder in list_generations(paths):
+        if is_generation(folder):
+            yield from (oid for _, oid in read_manifest(folder).files.values())
 
 
 def follow_source(paths: InstallPaths, environ: Mapping[str, str]) -> str:
