@@ -17,8 +17,11 @@ import attrs
 
 from nedura.text import Secret, clean, clean_block
 
-__all__ = ["Event", "ForeignEvent", "fitting_line", "from_wire", "to_json_line", "to_wire"]
+__all__ = ["LATER", "Event", "ForeignEvent", "fitting_line", "from_wire", "to_json_line", "to_wire"]
 
+LATER: Mapping[str, Any] = {"later": True}
+"""Metadata of a field that an event got after its first release: it travels only while it says something. Readers of that release
+take a record with a field that they do not know as an event of no known kind, and show it as such."""
 MAX_LINE = 64 * 1024
 """Longest wire line in bytes that a reader accepts."""
 
@@ -77,12 +80,16 @@ def _plain(value: Any) -> Any:
             return {
                 field.name: _plain(getattr(value, field.name))
                 for field in attrs.fields(type(value))
-                if not field.name.startswith("_")
+                if not field.name.startswith("_") and not _is_silent(field, value)
             }
         case Iterable():
             return [_plain(item) for item in value]
         case _:
             raise TypeError(f"{type(value).__name__} has no wire form")
+
+
+def _is_silent(field: attrs.Attribute[Any], value: Any) -> bool:
+    return bool(field.metadata.get("later")) and getattr(value, field.name) == field.default
 
 
 def to_wire(event: Event) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from nedura.update.events_facts import (
     SnapshotTaken,
     TakenBack,
 )
+from nedura.wire import LATER
 
 __all__ = [
     "EVENTS",
@@ -98,7 +99,7 @@ class UpdateStarted:
     action_id: str | None = None
     pre_update: CodeIdentity = attrs.field(factory=CodeIdentity)
     receipt: str = ""
-    going_back: bool = False
+    going_back: bool = attrs.field(default=False, metadata=LATER)
 
     @property
     def copy(self) -> str:
@@ -163,7 +164,7 @@ class StageStarted:
 
     kind: ClassVar[str] = "stage_started"
     stage: str
-    going_back: bool = False
+    going_back: bool = attrs.field(default=False, metadata=LATER)
 
     @property
     def copy(self) -> str:
@@ -196,7 +197,7 @@ class StageFinished:
     reason: str = ""
     facts: Mapping[str, Any] = attrs.field(factory=dict)
     seconds: float = 0.0
-    going_back: bool = False
+    going_back: bool = attrs.field(default=False, metadata=LATER)
 
     @property
     def copy(self) -> str:
@@ -310,7 +311,7 @@ class CompletionStarted:
 
     kind: ClassVar[str] = "completion_started"
     pid: int
-    going_back: bool = False
+    going_back: bool = attrs.field(default=False, metadata=LATER)
 
     @property
     def copy(self) -> str:
