@@ -71,6 +71,13 @@ async def test_c005_what_is_on_disk_is_listed(site: Site) -> None:
     assert "Alpha" in plan.copy_terminal
 
 
+async def test_c193_a_file_over_the_cap_of_a_snapshot_gives_it_no_time(site: Site) -> None:
+    with open(site.home / "state.db", "wb") as file:
+        file.truncate(24 << 30)
+    plan = await plan_update(home=site.home, product=site.product)
+    assert plan.deadlines["snapshot"] < 200
+
+
 UNIT = "[Service]\nEnvironment={}\nExecStart=/x/bin/nedura gateway run\n"
 
 

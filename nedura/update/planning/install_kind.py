@@ -19,6 +19,9 @@ __all__ = ["InstallKind", "Observed", "judge_kind", "judge_marker"]
 
 STAMPS: Final = ("apt", "docker", "nix", "nixos", "home-manager", "git", "unknown")
 _NIX: Final = ("nix", "nixos", "home-manager")
+_NOBODY: Final = ("0", "false", "no", "off", "git", "unknown")
+_SOMEBODY: Final = ("1", "true", "yes", "on")
+"""Words for a managing system that name none."""
 
 
 @attrs.frozen(kw_only=True)
@@ -159,25 +162,26 @@ def _steward_kind(observed: Observed, product: Product) -> InstallKind | None:
 
 
 def _path_kind(observed: Observed, product: Product) -> InstallKind | None:
-    """What the place of the code says."""
+    """What the place of the code says; the interpreter's place only for a package that was installed into one."""
     code, name = observed.code, product.name
     if code.startswith("/nix/store/"):
         return _refused("nix", _NIX_TEXT.format(name=name), "nix", "This install lies in the Nix store.")
     if observed.sealed or observed.git:
         return None
+    package = re.search(r"/(site|dist)-packages(/|\Z)", code) is not None
     places = (
-        ("homebrew", r"/Cellar/|/homebrew/|/linuxbrew/", f"brew upgrade {name}"),
+        ("homebrew", r"/Cellar/(?!python(@|/))[^/]", f"brew upgrade {name}"),
         ("uv", r"/uv/tools/", f"uv tool upgrade {name}"),
         ("pipx", r"/pipx/venvs/", f"pipx upgrade {name}"),
     )
     for kind, sign, command in places:
-        if re.search(sign, code) or re.search(sign, observed.executable):
+        if re.search(sign, code) or (package and re.search(sign, observed.executable)):
             return _refused(kind, command, kind, f"This install belongs to {kind}.")
     if observed.apt_package:
-        package = clean(observed.apt_package, 80)
-        command = f"pkg upgrade {package}" if observed.termux else f"apt-get install --only-upgrade {package}"
-        return _refused("apt", command, "apt", f"This install belongs to the package {package}.")
-    if re.search(r"/(site|dist)-packages(/|\Z)", code):
+        owner = clean(observed.apt_package, 80)
+        command = f"pkg upgrade {owner}" if observed.termux else f"apt-get install --only-upgrade {owner}"
+        return _refused("apt", command, "apt", f"This install belongs to the package {owner}.")
+    if package:
         return _refused("pip", f"pip install --upgrade {name}", "pip", "This install belongs to pip.")
     return None
 
@@ -187,8 +191,15 @@ def _stamp_kind(observed: Observed, product: Product) -> InstallKind | None:
     kind = observed.stamp if observed.stamp in STAMPS else ""
     if kind in ("", "git", "unknown"):
         kind = observed.managed.lower()
-    if not kind:
+    if not kind or kind in _NOBODY:
         return None
+    if kind in _SOMEBODY:
+        return _refused(
+            "managed",
+            "update it with the system that manages it",
+            "managed",
+            "This install is managed by another system.",
+        )
     known = {
         "docker": _docker(observed.image, product),
         "apt": f"pkg upgrade {product.name}",

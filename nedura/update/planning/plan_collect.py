@@ -32,7 +32,7 @@ from nedura.update.source.edits import Edits, read_edits
 from nedura.update.source.git import Git, find_git
 from nedura.update.source.owner_checkout import Source, read_source
 from nedura.update.source.urls import parse_remote, upstream_of
-from nedura.update.state.snapshot_set import expand
+from nedura.update.state.snapshot_set import FILE_CAP, expand
 
 __all__ = ["collect_plan"]
 
@@ -120,9 +120,9 @@ def _profiles(root: Path) -> dict[str, Any]:
 
 
 def _state(root: Path) -> dict[str, Any]:
-    """Bytes that a snapshot would copy, from sizes alone."""
+    """Bytes that a snapshot would copy, from sizes alone; what is over its cap stays out and takes no time."""
     homes = [profile.home for profile in list_profiles(root)]
-    return {"state_bytes": sum(source.size for home in homes for source in expand(home))}
+    return {"state_bytes": sum(min(source.size, FILE_CAP) for home in homes for source in expand(home))}
 
 
 async def _fleet(

@@ -1,4 +1,4 @@
-"""Our repository stays small: many packs and loose objects become one pack, at the very end of an update. Nothing is dropped here (unused.py).
+"""Our repository stays small: many packs and loose objects become one pack, at the very end of an update. What goes, goes in unused.py.
 
 Not `git gc`: it leaves out what the owner's repository holds as well, and what the owner then throws away would be gone for parked
 edits, too. Every fetch leaves a pack or some loose objects; both cost every later git process a look.

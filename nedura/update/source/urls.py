@@ -54,7 +54,12 @@ def _refuse(url: str, why: str) -> RefusedError:
 
 
 def _without_user(url: str) -> str:
-    return re.sub(r"(?<=//)[^/@]*@", "", url)
+    """A refused address as it may be shown: nothing in front of its last `@`, however it is spelt."""
+    before, at, rest = url.rpartition("@")
+    if not at:
+        return url
+    scheme, slashes, _ = before.partition("//")
+    return f"{scheme}{slashes}{rest}" if slashes else rest
 
 
 def _tidy(path: str) -> str:
@@ -96,7 +101,11 @@ def _local(url: str, path: str, local: bool) -> Remote:
 
 def _scp(url: str) -> Remote:
     found = _SCP.match(url)
-    if found is None or found["path"].startswith("-"):
+    if (
+        found is None
+        or found["path"].startswith("-")
+        or (not found["user"] and "@" in found["path"].split("/")[0])
+    ):
         raise _refuse(url, "it is no address of a repository")
     shown = f"{found['host']}:{found['path']}"
     return Remote(url=url, protocol="ssh", shown=clean(shown), host=found["host"], path=_tidy(found["path"]))

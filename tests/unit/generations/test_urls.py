@@ -65,3 +65,19 @@ def test_same_place() -> None:
     a, b = parse_remote("https://user:x@Host.example/o/r.git"), parse_remote("git@host.example:o/r")
     assert a.same_place(b)
     assert not a.same_place(parse_remote("https://host.example/o/other"))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://u:pa@sec@host/x",
+        "https://u:pa/sec@host/x",
+        "https://u:pa#sec@host/x",
+        "u:sec@host:path",
+        "ext::u:sec@host",
+    ],
+)
+def test_no_odd_spelling_shows_a_credential(url: str) -> None:
+    with pytest.raises(RefusedError) as caught:
+        parse_remote(url)
+    assert "sec" not in caught.value.diagnostics()
