@@ -46,8 +46,8 @@ TABLE: dict[str, tuple[dict[str, Any], str, bool, str, str]] = {
     "nix store": ({"code": "/nix/store/abc-nedura/lib"}, "nix", False, "nix", NIX),
     "homebrew": ({"code": "/opt/homebrew/Cellar/nedura/1.0/libexec"}, "homebrew", False, "homebrew", "brew upgrade nedura"),
     "uv tool": ({"code": "/home/u/.local/share/uv/tools/nedura/lib/python3.11/site-packages"}, "uv", False, "uv", "uv tool upgrade nedura"),
-    "release, brew's python": ({"code": "/home/u/nedura-1", "executable": "/opt/homebrew/bin/python3"}, "unknown", True, "", "nedura update"),
-    "release, a uv tool's python": ({"code": "/home/u/n-1", "executable": "/h/uv/tools/x/bin/python"}, "unknown", True, "", "nedura update"),
+    "release, brew's python": ({"code": "/home/u/n", "executable": "/opt/homebrew/bin/python3"}, "unknown", True, "", "nedura update"),
+    "release, a uv tool's python": ({"code": "/home/u/n", "executable": "/h/uv/tools/x/bin/python"}, "unknown", True, "", "nedura update"),
     "release of a user called homebrew": ({"code": "/home/homebrew/nedura-1"}, "unknown", True, "", "nedura update"),
     "pip in brew": ({"code": "/opt/homebrew/lib/python3.12/site-packages"}, "pip", False, "pip", "pip install --upgrade nedura"),
     "pip in the cellar's python": (
