@@ -14,11 +14,20 @@ if TYPE_CHECKING:
     from nedura.fleet.drain import EXIT_CONFIG, EXIT_PLANNED, EXIT_RESTART, EXIT_UNEXPECTED, DrainSettings
     from nedura.fleet.events import FleetMatrix, FleetStatus, VerifyWaiting
     from nedura.fleet.explain import Explanation, explain_argv, explain_pid
+    from nedura.fleet.finality import Finality
     from nedura.fleet.identity import Classification, classify, classify_text, display_command
     from nedura.fleet.inventory import collect, collect_now, look
     from nedura.fleet.ledger import LedgerEntry, SpawnLedger
     from nedura.fleet.markers import write_marker
-    from nedura.fleet.matrix import RuntimeOutcome, complete, judge, reconcile, runs_expected, unsettled
+    from nedura.fleet.matrix import (
+        RuntimeOutcome,
+        complete,
+        judge,
+        reconcile,
+        runs_expected,
+        unsettled,
+        with_failed,
+    )
     from nedura.fleet.member import FleetMember, own_supervision
     from nedura.fleet.member_options import MemberOptions
     from nedura.fleet.model import Fleet, Foreign, MatrixRow, Probe, Runtime, ServiceInfo, restart_via
@@ -33,6 +42,7 @@ if TYPE_CHECKING:
         RestartPending,
         RestartStarted,
         RestartWaiting,
+        SettleWaiting,
     )
     from nedura.fleet.restart_parts import default_parts
     from nedura.fleet.restart_recovery import Recovered, run_recovery
@@ -92,6 +102,7 @@ _EXPORTS = {
     "RestartPending": "nedura.fleet.restart_events",
     "RestartStarted": "nedura.fleet.restart_events",
     "RestartWaiting": "nedura.fleet.restart_events",
+    "SettleWaiting": "nedura.fleet.restart_events",
     "Runtime": "nedura.fleet.model",
     "RuntimeOutcome": "nedura.fleet.matrix",
     "ScopedLock": "nedura.fleet.scoped",
@@ -146,6 +157,8 @@ _EXPORTS = {
     "take_over": "nedura.fleet.takeover",
     "unsettled": "nedura.fleet.matrix",
     "verify_fleet": "nedura.fleet.verify",
+    "with_failed": "nedura.fleet.matrix",
+    "Finality": "nedura.fleet.finality",
     "write_marker": "nedura.fleet.markers",
 }
 
@@ -162,6 +175,7 @@ __all__ = [
     "DrainWaiting",
     "Draining",
     "Explanation",
+    "Finality",
     "Fleet",
     "FleetMatrix",
     "FleetMember",
@@ -190,6 +204,7 @@ __all__ = [
     "ServiceInfo",
     "ServiceNote",
     "ServiceRow",
+    "SettleWaiting",
     "SpawnLedger",
     "StormRule",
     "Turn",
@@ -237,6 +252,7 @@ __all__ = [
     "take_over",
     "unsettled",
     "verify_fleet",
+    "with_failed",
     "write_marker",
 ]
 

@@ -54,7 +54,7 @@ class FleetMatrix:
         foreign: what was named and left alone.
         complete: no row failed and no expected row is missing.
         waited: seconds until the fleet had settled.
-        settled: False when the deadline ended the wait.
+        settled: False when the wait ended with somebody still missing: at the deadline, or because nobody starts them any more.
     """
 
     kind: ClassVar[str] = "matrix"
@@ -78,7 +78,7 @@ class FleetMatrix:
     @property
     def copy(self) -> str:
         """Chat form."""
-        current = sum(row.state == "current" for row in self.rows)
+        current = sum(row.state == "current" and not row.failing for row in self.rows)
         if self.complete and self.unreadable:
             return f"{current} gateways run the new version; {self.unreadable} could not be read and may not."
         if self.complete:
@@ -130,7 +130,7 @@ class FleetStatus:
         """Chat form."""
         if not self.rows:
             return "No gateway is running."
-        current = sum(row.state == "current" for row in self.rows)
+        current = sum(row.state == "current" and not row.failing for row in self.rows)
         return f"{current} of {len(self.rows)} gateways are up to date."
 
     @property

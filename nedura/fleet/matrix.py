@@ -20,6 +20,7 @@ __all__ = [
     "reconcile",
     "runs_expected",
     "unsettled",
+    "with_failed",
 ]
 
 Outcome = Literal["restarted", "stopped", "failed", "deferred", "unaccounted"]
@@ -126,8 +127,30 @@ def judge(
 
 
 def unsettled(rows: Iterable[MatrixRow]) -> tuple[str, ...]:
-    """Profiles that a verification still waits for: down, or alive without a published identity."""
-    return tuple(row.profile for row in rows if row.state == "down" or row.identity_pending)
+    """Profiles that a verification still waits for: down, or alive without a published identity. What failed for good is not."""
+    return tuple(
+        row.profile for row in rows if not row.unsteady and (row.state == "down" or row.identity_pending)
+    )
+
+
+def with_failed(
+    rows: Iterable[MatrixRow], failed: Iterable[Runtime], unsteady: Collection[tuple[RuntimeKind, Path]]
+) -> tuple[MatrixRow, ...]:
+    """The matrix after a roll: a member whose restart failed has a row even when its files say nothing, so that it stays owed.
+
+    Args:
+        rows: as judged.
+        failed: members whose restart failed, as they were before it.
+        unsteady: kind and home of those whose successor served and did not stay up: their row fails, whatever serves there now.
+    """
+    marked = [attrs.evolve(row, unsteady=(row.kind, row.home) in unsteady) for row in rows]
+    seen = {(row.kind, row.home) for row in marked}
+    served = {name for row in marked for name in row.served_profiles}
+    for one in failed:
+        key = (one.kind, one.home)
+        if key not in seen and one.profile not in served:
+            marked.append(attrs.evolve(_row(one, "down"), unsteady=key in unsteady))
+    return tuple(marked)
 
 
 def complete(rows: Iterable[MatrixRow], *, expected_rows: bool) -> bool:
@@ -176,6 +199,7 @@ def reconcile(
     failed: Mapping[int, str] | None = None,
     deferred: Mapping[int, str] | None = None,
     stopped: Collection[int] = (),
+    unsteady: Collection[int] = (),
 ) -> tuple[RuntimeOutcome, ...]:
     """Account for every planned runtime, matched by home and incarnation, never by a unit's name (#110238).
 
@@ -185,13 +209,18 @@ def reconcile(
         failed: pid -> why its restart failed.
         deferred: pid -> why it restarts later (an ancestor, a desktop-owned backend).
         stopped: pids that were stopped on purpose without a successor.
+        unsteady: failed pids whose successor did not stay up: whoever serves there now is no success.
     """
     failed, deferred = failed or {}, deferred or {}
     living = {_key(runtime) for runtime in fleet.runtimes}
     successors = {(runtime.kind, runtime.home): _key(runtime) for runtime in fleet.runtimes}
     outcomes = []
     for runtime in planned:
-        outcome, reason = _account(runtime, living, successors, failed, deferred, stopped)
+        outcome: Outcome
+        if runtime.pid in unsteady and runtime.pid in failed:
+            outcome, reason = "failed", failed[runtime.pid]
+        else:
+            outcome, reason = _account(runtime, living, successors, failed, deferred, stopped)
         outcomes.append(
             RuntimeOutcome(
                 kind=runtime.kind,

@@ -436,6 +436,7 @@ class FleetMember:
             "argv": masked_argv(self._record.argv),
             "exit_reason": self.exit_reason or None,
             "restart_requested": self._restart_requested,
+            "planned": self._stopper.begun and self.exit_code in (EXIT_PLANNED, EXIT_RESTART),
             "active_work": self._turns.public(wedged),
             "platforms": self.platforms,
             "host": self._record.host,

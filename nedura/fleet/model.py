@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 import attrs
 
 from nedura.installs import CodeIdentity
+from nedura.wire import LATER
 
 __all__ = [
     "RESTART_VIA",
@@ -236,6 +237,7 @@ class MatrixRow:
         served_profiles: further profiles of the same process.
         identity_pending: it lives but has not published what it runs yet.
         note: one line more, e.g. the refusal that keeps it.
+        unsteady: its restarted process did not stay up, whatever serves there now.
     """
 
     profile: str
@@ -251,20 +253,23 @@ class MatrixRow:
     served_profiles: tuple[str, ...] = ()
     identity_pending: bool = False
     note: str = ""
+    unsteady: bool = attrs.field(default=False, metadata=LATER)
 
     @property
     def failing(self) -> bool:
-        """Whether this row leaves the fleet incomplete. Unknown, external and pending rows never do."""
-        return self.state in ("stale", "down")
+        """Whether this row leaves the fleet incomplete. Unknown, external and pending rows never do by themselves."""
+        return self.unsteady or self.state in ("stale", "down")
 
     @property
     def mark(self) -> str:
         """The row's glyph."""
-        return _MARKS[self.state]
+        return _MARKS["stale" if self.unsteady else self.state]
 
     @property
     def words(self) -> str:
         """The verdict as people read it."""
+        if self.unsteady and self.state != "down":
+            return "DID NOT STAY UP"
         return "identity not published yet" if self.identity_pending else _WORDS[self.state]
 
     @property

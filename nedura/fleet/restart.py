@@ -7,8 +7,9 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Final, TypeVar
 
 import attrs
 
@@ -32,11 +33,24 @@ from nedura.fleet.restart_events import (
     RestartWaiting,
 )
 from nedura.fleet.restart_lock import RestartLock, patience
-from nedura.fleet.serving import Health, Look, Standing, await_serving, in_service, judge_standing, stays_well
+from nedura.fleet.restart_ways import progress_step, triage, waiting_words
+from nedura.fleet.serving import (
+    Health,
+    Look,
+    Standing,
+    Watch,
+    await_serving,
+    ended_as_asked,
+    in_service,
+    judge_standing,
+    stays_started,
+    stays_well,
+)
 from nedura.fleet.silence import SILENCE_SECONDS, Silence
 from nedura.fleet.statefile import StateRecord, read_state
 from nedura.fleet.supervisors.base import RestartError, Supervisor
 from nedura.fleet.takeover import ANOTHER_HOME, doubts
+from nedura.fleet.watching import Watching
 from nedura.installs import CodeIdentity
 from nedura.records import remove, write_bytes
 from nedura.text import clean
@@ -118,40 +132,6 @@ class RestartParts:
     tick: float = 1.0
 
 
-def triage(runtime: Runtime) -> Literal["signal", "force", "end", "drain"]:
-    """How a member is told to restart (facts/update.md 7.5).
-
-    An ancestor is signalled and never waited for: it waits for us. Serve and dashboard have no drain: SIGUSR1 would just kill them.
-    A loop that is proven to stand still cannot drain: it is ended, whatever its stop limit.
-    """
-    if runtime.kind != "gateway":
-        return "force"
-    if runtime.wedged and not runtime.ancestor:
-        return "end"
-    return "signal" if runtime.ancestor else "drain"
-
-
-def progress_step(elapsed: float, tick: float) -> float:
-    """Seconds until the next progress line: often at first, then seldom."""
-    return tick if elapsed < 10 * tick else 5 * tick if elapsed < 120 * tick else 30 * tick
-
-
-def waiting_words(answer: Runtime | None) -> str:
-    """What a draining member still does, in words."""
-    if answer is None:
-        return "its process to end"
-    if not answer.active_turns:
-        return "its clean-up"
-    work: Any = answer.detail.get("active_work")
-    kinds = (
-        sorted({clean(item.get("kind"), 20) for item in work if isinstance(item, Mapping)})
-        if isinstance(work, (list, tuple))
-        else []
-    )
-    what = f" ({', '.join(filter(None, kinds))})" if any(kinds) else ""
-    return f"{answer.active_turns} running turn{'' if answer.active_turns == 1 else 's'}{what}"
-
-
 async def restart_member(
     runtime: Runtime,
     expected: CodeIdentity | None,
@@ -160,6 +140,7 @@ async def restart_member(
     *,
     settle: float = 0.0,
     down: Place | None = None,
+    together: Watching | None = None,
 ) -> bool:
     """Restart one member and report what happens. Never raises for a failure of the member.
 
@@ -170,7 +151,8 @@ async def restart_member(
         report: gets the events.
         settle: seconds that it must go on serving before it counts.
         down: held from before its drain until it serves again, and kept when it is given up and nobody serves its home; the
-            host's own check of a serving member is outside.
+            host's own check of a serving member, and the watch over it, are outside.
+        together: tells of this watch and others in one line; None for a line of its own.
 
     Returns:
         Whether it is verified.
@@ -185,7 +167,7 @@ async def restart_member(
             )
         )
         return False
-    restart = _Restart(runtime, expected, parts, supervisor, report)
+    restart = _Restart(runtime, expected, parts, supervisor, report, together)
     return await restart.guarded(restart.run(settle, down or nullcontext()))
 
 
@@ -206,7 +188,7 @@ async def attach_restart(
     restart = _Restart(runtime, expected, parts, parts.supervisors["manual"], report)
     lock = RestartLock(runtime.home, runtime.kind)
     try:
-        return await restart.guarded(restart.attached(lock))
+        return await restart.guarded(restart.attach(lock))
     finally:
         lock.release()
 
@@ -221,9 +203,10 @@ class _Restart:
         parts: RestartParts,
         supervisor: Supervisor,
         report: Report[RestartEvent],
+        together: Watching | None = None,
     ) -> None:
         self.runtime, self.expected, self.parts = runtime, expected, parts
-        self.supervisor, self.report = supervisor, report
+        self.supervisor, self.report, self.together = supervisor, report, together
         self.words = ""
         self.asked = parts.clock.monotonic()
 
@@ -257,14 +240,25 @@ class _Restart:
             return await self.alone(settle, down)  # another restart waits for us: it is not waited for
         lock = RestartLock(self.runtime.home, self.runtime.kind)
         try:
-            if await self.attached(lock):
-                return True
-            return await self.alone(settle, down)
+            answer = await self.attached(lock)
+            if answer is None:
+                return await self.alone(settle, down)
+            served = self.parts.clock.monotonic()
+            self.judge(await self.prove(answer, settle))
+            self.done(answer, "current" if self.expected else "unknown", served)
+            return True
         finally:
             lock.release()
 
-    async def attached(self, lock: RestartLock) -> bool:
-        """Whether somebody else's restart did it: waited for, if under way; over since we looked, if another process serves."""
+    async def attach(self, lock: RestartLock) -> bool:
+        """Take the result of somebody else's restart; see `attach_restart`."""
+        answer = await self.attached(lock)
+        if answer is not None:
+            self.done(answer, "current" if self.expected else "unknown")
+        return answer is not None
+
+    async def attached(self, lock: RestartLock) -> Runtime | None:
+        """Who serves by somebody else's restart: waited for, if under way; over since we looked, if another process serves."""
         runtime, parts = self.runtime, self.parts
         waited = not lock.take()
         if waited:
@@ -272,14 +266,12 @@ class _Restart:
             await self.ticking(lock.wait(parts.clock, parts.patience(runtime.drain_budget_s)))
             self.words = ""
         if runtime.kind != "gateway":
-            return False
+            return None
         if not waited and parts.holder(runtime) == (runtime.pid, runtime.start_time):
-            return False
+            return None
         answer = await parts.look(runtime.home)
-        if answer is None or judge_standing(runtime, answer, self.expected).state != "serving":
-            return False
-        self.done(answer, "current" if self.expected else "unknown")
-        return True
+        serves = answer is not None and judge_standing(runtime, answer, self.expected).state == "serving"
+        return answer if serves else None
 
     async def alone(self, settle: float, down: AbstractAsyncContextManager[Place | None]) -> bool:
         """The restart itself, which nobody else does now."""
@@ -292,10 +284,11 @@ class _Restart:
                 if place is not None and not in_service(await self.parts.look(self.runtime.home)):
                     place.keep()
                 raise
-        if answer is None:
-            self.done(self.runtime, "unknown")  # its manager said so; it has no control socket of its own
-            return True
         served = self.parts.clock.monotonic()
+        if answer is None:
+            self.judge(await self.watched(self.started(settle), settle))
+            self.done(self.runtime, "unknown", served)  # its manager said so; it has no control socket
+            return True
         self.judge(await self.prove(answer, settle))
         self.done(answer, "current" if self.expected else "unknown", served)
         return True
@@ -435,20 +428,32 @@ class _Restart:
             raise RestartError(standing.reason[:1].upper() + standing.reason[1:] + ".", check=standing.check)
 
     async def prove(self, member: Runtime, settle: float) -> Standing:
-        """The host's own check, and, for a first member, that it stays up and passes it again."""
+        """The host's own check, and, where it is watched, that it stays up and passes it again."""
         if settle <= 0:
             return await self.ticking(self.check_health(member))
-        self.say("proof that it stays up")
-        return await self.ticking(
-            stays_well(
-                member,
-                self.expected,
-                look=self.parts.look,
-                clock=self.parts.clock,
-                seconds=settle,
-                check=lambda: self.check_health(member),
-            )
+        parts, home = self.parts, member.home
+        watch = Watch(
+            look=parts.look,
+            clock=parts.clock,
+            seconds=settle,
+            gone=lambda limit: parts.processes.gone(member.pid, member.start_time, limit),
+            planned=lambda: ended_as_asked(parts.record(home), member),
         )
+        work = stays_well(member, self.expected, watch, lambda: self.check_health(member))
+        return await self.watched(work, settle)
+
+    async def started(self, settle: float) -> Standing:
+        """That a member without a control socket stays up, by its manager's word."""
+        gave_up = partial(self.supervisor.gave_up, self.runtime)
+        return await stays_started(gave_up, clock=self.parts.clock, seconds=settle)
+
+    async def watched(self, work: Awaitable[Standing], settle: float) -> Standing:
+        """A watch over this member, told of with the others' or by a line of its own."""
+        if self.together is None:
+            self.say("proof that it stays up")
+            return await self.ticking(work)
+        with self.together.over(self.runtime.name, settle):
+            return await work
 
     async def check_health(self, member: Runtime) -> Standing:
         """What the host says about a member that says it is ready."""

@@ -19,6 +19,7 @@ __all__ = [
     "RestartPending",
     "RestartStarted",
     "RestartWaiting",
+    "SettleWaiting",
 ]
 
 
@@ -132,6 +133,38 @@ class RestartWaiting:
         return (
             f"  {clean(self.profile, 64)}{unit}: waiting for {clean(self.waiting_for)}, {_span(self.elapsed)}"
         )
+
+
+@final
+@attrs.frozen(kw_only=True)
+class SettleWaiting:
+    """Everybody left serves again and is watched for a while, so that a build that dies soon after its start is seen.
+
+    Attributes:
+        waiting_for: members that are still watched.
+        seconds_left: seconds until the last of these watches ends.
+    """
+
+    kind: ClassVar[str] = "settle_waiting"
+    waiting_for: tuple[str, ...]
+    seconds_left: float
+
+    @property
+    def _what(self) -> str:
+        count = len(self.waiting_for)
+        return (
+            f"whether {count} restarted member{'' if count == 1 else 's'} stay{'s' if count == 1 else ''} up"
+        )
+
+    @property
+    def copy(self) -> str:
+        """Chat form."""
+        return f"Watching {self._what}, {_span(self.seconds_left)} left."
+
+    @property
+    def copy_terminal(self) -> str:
+        """Terminal form."""
+        return f"  watching {self._what}, {_span(self.seconds_left)} left"
 
 
 @final
@@ -261,6 +294,7 @@ RestartEvent = (
     | MemberRestarted
     | MemberFailed
     | RestartPending
+    | SettleWaiting
     | LeftAlone
 )
 
@@ -271,6 +305,7 @@ EVENTS: Final[tuple[type[Any], ...]] = (
     MemberRestarted,
     MemberFailed,
     RestartPending,
+    SettleWaiting,
     LeftAlone,
 )
 

@@ -64,11 +64,12 @@ def recovery_limit(members: int) -> float:
     return max(180.0, 30.0 + 90.0 * members)
 
 
-def _request(runtimes: Sequence[Runtime], expected: CodeIdentity) -> dict[str, Any]:
+def _request(runtimes: Sequence[Runtime], expected: CodeIdentity, settle: float) -> dict[str, Any]:
     names = ("kind", "profile", "pid", "start_time", "supervisor", "unit", "unit_scope", "drain_budget_s")
     return {
         "version": _VERSION,
         "expected": attrs.asdict(expected),
+        "settle": settle,
         "members": [
             {**{name: getattr(one, name) for name in names}, "home": str(one.home)} for one in runtimes
         ],
@@ -80,7 +81,11 @@ def _members(request: Mapping[str, Any]) -> tuple[Runtime, ...]:
 
 
 async def recover(
-    runtimes: Sequence[Runtime], expected: CodeIdentity, *, parts: RestartParts | None = None
+    runtimes: Sequence[Runtime],
+    expected: CodeIdentity,
+    *,
+    parts: RestartParts | None = None,
+    settle: float = 0.0,
 ) -> Recovered:
     """Bring members to the expected code: in this process, each failure its own.
 
@@ -88,6 +93,7 @@ async def recover(
         runtimes: as the broken phase knew them.
         expected: identity they must run.
         parts: seams; default the real ones.
+        settle: seconds that each that is restarted must keep serving.
     """
     parts = default_parts() if parts is None else parts
     verified, owed, skipped = [], [], {}
@@ -102,7 +108,7 @@ async def recover(
         else:
             skipped[runtime.name] = f"is restarted by its {runtime.supervisor} owner"
     failed: dict[str, str] = {}
-    async with aclosing(restart_rest(owed, expected, parts=parts)) as events:
+    async with aclosing(restart_rest(owed, expected, parts=parts, settle=settle)) as events:
         async for event in events:
             if isinstance(event, MemberRestarted) and event.verdict == "current":
                 verified.append(_name(owed, event.profile, event.member))
@@ -130,6 +136,7 @@ async def run_recovery(
     *,
     interpreter: str = "",
     timeout: float | None = None,
+    settle: float = 0.0,
 ) -> Recovered:
     """`recover` in a fresh process of its own session, and of its own scope when we are in a gateway's control group.
 
@@ -140,10 +147,11 @@ async def run_recovery(
         expected: identity they must run.
         interpreter: Python of the new code; default this one.
         timeout: seconds; default by the number of members.
+        settle: as in `recover`.
     """
     names = tuple(one.name for one in runtimes)
     nothing = Recovered(requested=names)
-    limit = recovery_limit(len(runtimes)) if timeout is None else timeout
+    limit = recovery_limit(len(runtimes)) + settle if timeout is None else timeout
     try:
         prefix = await scope_prefix("nedura-recovery")
         process = await asyncio.create_subprocess_exec(
@@ -155,7 +163,7 @@ async def run_recovery(
             nothing, failed=dict.fromkeys(names, clean(f"the recovery could not be started: {error}"))
         )
     try:
-        request = json.dumps(_request(runtimes, expected)).encode()
+        request = json.dumps(_request(runtimes, expected, settle)).encode()
         out, _ = await asyncio.wait_for(process.communicate(request), limit)
     except TimeoutError:
         return attrs.evolve(
@@ -192,7 +200,8 @@ def main() -> int:
     request = json.loads(sys.stdin.buffer.read(_MAX_ANSWER))
     if request.get("version") != _VERSION:
         return 2
-    found = asyncio.run(recover(_members(request), CodeIdentity(**request["expected"])))
+    expected = CodeIdentity(**request["expected"])
+    found = asyncio.run(recover(_members(request), expected, settle=float(request.get("settle", 0.0))))
     sys.stdout.write(json.dumps(attrs.asdict(found)) + "\n")
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Collection, Sequence
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,7 @@ from nedura.fleet.places import Place, Places
 from nedura.fleet.restart import RestartParts, attach_restart, restart_member
 from nedura.fleet.restart_events import LeftAlone, RestartEvent
 from nedura.fleet.restart_lock import RestartLock
+from nedura.fleet.watching import Watching
 from nedura.homes import profile_name
 from nedura.installs import CodeIdentity
 
@@ -29,7 +31,7 @@ __all__ = [
 ]
 
 SETTLE_SECONDS: Final = 12.0
-"""How long the first member of a sealed install must keep serving before the others follow it."""
+"""How long a member must keep serving: the first one of a sealed install before the others follow it, everybody before the verdict."""
 
 
 def in_roll_order(runtimes: Sequence[Runtime]) -> tuple[Runtime, ...]:
@@ -114,6 +116,7 @@ def restart_rest(
     parts: RestartParts | None = None,
     skip: Collection[int] = (),
     width: int = DEFAULT_LIMIT,
+    settle: float = 0.0,
 ) -> AsyncGenerator[RestartEvent, None]:
     """Restart members concurrently, each with its own budget and its own failure; what we run under is signalled last.
 
@@ -123,12 +126,13 @@ def restart_rest(
         parts: seams and limits; default the real ones.
         skip: pids that are done already.
         width: how many are down at once.
+        settle: seconds that each must keep serving before it counts; the watches run side by side, beside the roll.
     """
     parts = _real(parts)
     todo = [runtime for runtime in in_roll_order(runtimes) if runtime.pid not in skip]
 
     async def job(report: Report[RestartEvent]) -> None:
-        await _restart_all(todo, expected, parts, report, width)
+        await _restart_all(todo, expected, parts, report, width, settle)
 
     return stream([job], limit=1)
 
@@ -167,17 +171,31 @@ async def _restart_all(
     parts: RestartParts,
     report: Report[RestartEvent],
     width: int,
+    settle: float,
 ) -> None:
-    # The bound is on members out of service: one that serves again gives its place away before the host has checked it.
+    # The bound is on members out of service: one that serves again gives its place away before it is checked and watched.
     places = Places(width)
+    below = [one for one in todo if not one.ancestor]
+    together = Watching(parts.clock, parts.tick, len(below))
 
     def job(runtime: Runtime) -> Job[RestartEvent]:
         async def restart(report: Report[RestartEvent]) -> None:
-            await restart_member(runtime, expected, parts, report, down=Place(places))
+            down = Place(places)
+            try:
+                await restart_member(
+                    runtime, expected, parts, report, settle=settle, down=down, together=together
+                )
+            finally:
+                together.finished()
 
         return restart
 
-    await run_all([job(one) for one in todo if not one.ancestor], report, limit=len(todo))
+    telling = asyncio.ensure_future(together.tell(report))
+    try:
+        await run_all([job(one) for one in below], report, limit=len(todo))
+    finally:
+        telling.cancel()
+        await asyncio.gather(telling, return_exceptions=True)
     await run_all([job(one) for one in todo if one.ancestor], report, limit=1)
 
 
@@ -196,9 +214,9 @@ def roll(
         runtimes: the install's runtimes.
         expected: identity they must run; None to accept any.
         parts: seams and limits; default the real ones.
-        sealed: whether the pointer can be taken back; otherwise every failure is isolated and nobody is watched.
+        sealed: whether the pointer can be taken back; otherwise every failure is isolated.
         width: how many are down at once.
-        settle: seconds that the first member must keep serving.
+        settle: seconds that the first member must keep serving before the others follow, and each of these before it counts.
     """
     parts = _real(parts)
 
@@ -208,7 +226,12 @@ def roll(
         if first is not None and not await restart_member(first, expected, parts, report, settle=settle):
             return
         await _restart_all(
-            [one for one in todo if first is None or one.pid != first.pid], expected, parts, report, width
+            [one for one in todo if first is None or one.pid != first.pid],
+            expected,
+            parts,
+            report,
+            width,
+            settle,
         )
 
     return stream([job], limit=1)

@@ -12,6 +12,7 @@ import attrs
 from nedura.clock import Clock
 from nedura.fleet.matrix import runs_expected
 from nedura.fleet.model import Runtime
+from nedura.fleet.statefile import StateRecord
 from nedura.installs import CodeIdentity
 
 __all__ = [
@@ -19,10 +20,13 @@ __all__ = [
     "Health",
     "Look",
     "Standing",
+    "Watch",
     "await_serving",
+    "ended_as_asked",
     "in_service",
     "judge_standing",
     "stays_serving",
+    "stays_started",
     "stays_well",
 ]
 
@@ -130,39 +134,85 @@ async def await_serving(
         step = min(step * 1.3, _LONG_STEP_SECONDS)
 
 
-async def stays_serving(
-    member: Runtime, expected: CodeIdentity | None, *, look: Look, clock: Clock, seconds: float
-) -> Standing:
-    """Watch a member that serves for some seconds more: it must stay the same incarnation and keep answering."""
-    end = clock.monotonic() + seconds
-    silent = 0
-    while clock.monotonic() < end:
-        await clock.sleep(min(_SETTLE_STEP_SECONDS, max(0.0, end - clock.monotonic())))
-        answer = await look(member.home)
-        if answer is None:
+@attrs.frozen(kw_only=True)
+class Watch:
+    """How a member that serves is watched.
+
+    Attributes:
+        look: asks who serves.
+        clock: time.
+        seconds: how long it must keep serving.
+        gone: waits that many seconds for the end of this incarnation, and says whether it ended.
+        planned: whether its end, as it left it on disk, was asked for by somebody: a stop, a takeover or another restart.
+    """
+
+    look: Look
+    clock: Clock
+    seconds: float
+    gone: Callable[[float], Awaitable[bool]]
+    planned: Callable[[], bool]
+
+
+def ended_as_asked(record: StateRecord | None, member: Runtime) -> bool:
+    """Whether a member ended because somebody asked it to, by the last word of this very incarnation."""
+    return (
+        record is not None
+        and record.planned
+        and (record.pid, record.start_time) == (member.pid, member.start_time)
+    )
+
+
+async def stays_serving(member: Runtime, expected: CodeIdentity | None, watch: Watch) -> Standing:
+    """Watch a member that serves for some seconds more: it must stay the same incarnation and keep answering.
+
+    One that somebody stopped or restarted on purpose meanwhile has not failed.
+    """
+    clock, gone = watch.clock, watch.gone
+    end = clock.monotonic() + watch.seconds
+    silent, visible = 0, True
+    while (left := end - clock.monotonic()) > 0:
+        step = min(_SETTLE_STEP_SECONDS, left)
+        ended = visible and await gone(step)
+        if not visible:
+            await clock.sleep(step)
+        answer = await watch.look(member.home)
+        if answer is None and not ended:
             silent += 1
-            if silent >= 3 or clock.monotonic() >= end:
-                return Standing("failed", "settle", "it stopped answering soon after its start")
-            continue
+            if silent < 3 and clock.monotonic() < end:
+                continue
+            return _ended(watch, "it stopped answering soon after its start")
         silent = 0
-        if (answer.pid, answer.start_time) != (member.pid, member.start_time):
-            return Standing("failed", "settle", f"process {member.pid} ended soon after its start")
+        if answer is None or (answer.pid, answer.start_time) != (member.pid, member.start_time):
+            return _ended(watch, f"process {member.pid} ended soon after its start")
+        visible = visible and not ended  # it answers although its pid cannot be seen: of another number space
         again = judge_standing(attrs.evolve(member, pid=0), answer, expected)
         if again.state == "failed":
             return again
     return Standing("serving")
 
 
-async def stays_well(
-    member: Runtime, expected: CodeIdentity | None, *, look: Look, clock: Clock, seconds: float, check: Check
-) -> Standing:
+def _ended(watch: Watch, reason: str) -> Standing:
+    return Standing("serving") if watch.planned() else Standing("failed", "settle", reason)
+
+
+async def stays_started(gave_up: Callable[[], Awaitable[str]], *, clock: Clock, seconds: float) -> Standing:
+    """Watch a member without a control socket by its manager's word alone."""
+    end = clock.monotonic() + seconds
+    while (left := end - clock.monotonic()) > 0:
+        await clock.sleep(min(_SETTLE_STEP_SECONDS, left))
+        if reason := await gave_up():
+            return Standing("failed", "settle", reason)
+    return Standing("serving")
+
+
+async def stays_well(member: Runtime, expected: CodeIdentity | None, watch: Watch, check: Check) -> Standing:
     """Watch a member that serves as `stays_serving`, with the host's check at both ends of the watch; the first failure ends it all.
 
     The checks run beside the watch, so that they add no time to it: the last one begins early enough to end with it.
     """
     work = [
-        asyncio.ensure_future(stays_serving(member, expected, look=look, clock=clock, seconds=seconds)),
-        asyncio.ensure_future(_checked_twice(check, clock, seconds)),
+        asyncio.ensure_future(stays_serving(member, expected, watch)),
+        asyncio.ensure_future(_checked_twice(check, watch.clock, watch.seconds)),
     ]
     waiting = set(work)
     try:

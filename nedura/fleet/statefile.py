@@ -62,6 +62,7 @@ class StateRecord:
         drain_budget_s: seconds after which its drain ends.
         stale: it says that its install would start other code now.
         restart_requested: it ended in order to be started again.
+        planned: somebody asked for its end: a stop, a takeover or a restart.
         boot_id: boot of the machine that it ran in.
     """
 
@@ -83,6 +84,7 @@ class StateRecord:
     drain_budget_s: float | None = None
     stale: bool = False
     restart_requested: bool = False
+    planned: bool = False
     boot_id: str = ""
 
 
@@ -134,6 +136,7 @@ def parse_state(value: Any, now: float) -> StateRecord | None:
         drain_budget_s=_number(value.get("drain_budget_s")),
         stale=value.get("stale") is True,
         restart_requested=value.get("restart_requested") is True,
+        planned=value.get("planned") is True,
         **text,
     )
 

@@ -11,8 +11,11 @@ import attrs
 
 from nedura.clock import Clock, SystemClock
 from nedura.fleet import (
+    Finality,
     Fleet,
     FleetMatrix,
+    MatrixRow,
+    MemberFailed,
     RestartParts,
     Runtime,
     VerifyWaiting,
@@ -26,8 +29,11 @@ from nedura.fleet import (
     restart_first,
     restart_rest,
     run_recovery,
+    unsettled,
+    with_failed,
 )
-from nedura.fleet.matrix import comes_back, unsettled
+from nedura.fleet.matrix import comes_back
+from nedura.fleet.model import RuntimeKind
 from nedura.homes import home_for_profile
 from nedura.installs import CodeIdentity
 from nedura.product import NEDURA, Product
@@ -39,6 +45,8 @@ FIRST_STEP: Final = 0.1
 LONG_STEP: Final = 2.0
 FLOOR: Final = 120.0
 """Seconds that a verification waits at least (decision 51)."""
+STICKY: Final = frozenset({"settle", "health"})
+"""Checks of a member that serves: one that failed them is no success when something serves there again."""
 
 
 def settle_limit(runtimes: Sequence[Runtime]) -> float:
@@ -54,6 +62,8 @@ class RealFleet:
         root_home: its root home.
         install_id: its id.
         product, environ, clock: seams.
+        watched: whether those after the first member are watched, too, before they count.
+        parts: what restarts work with; default the real ones.
     """
 
     root_home: Path
@@ -61,6 +71,9 @@ class RealFleet:
     product: Product = NEDURA
     environ: Mapping[str, str] | None = None
     clock: Clock = attrs.field(factory=SystemClock)
+    watched: bool = False
+    parts: RestartParts | None = None
+    _failed: dict[int, tuple[Runtime, str]] = attrs.field(factory=dict, init=False)
 
     async def collect(self) -> Fleet:
         """Everything of this install that is live, and every unit that is left alone: also one no scan of processes shows."""
@@ -75,38 +88,64 @@ class RealFleet:
 
     def first(self, runtimes: Sequence[Runtime], expected: CodeIdentity) -> AsyncGenerator[Event, None]:
         """Restart one eligible member and watch it."""
-        return restart_first(
-            runtimes, expected, parts=self._restart_parts(), settle=self.product.settle_seconds
+        settle = self.product.settle_seconds
+        return self._noted(
+            runtimes, restart_first(runtimes, expected, parts=self._restart_parts(), settle=settle)
         )
 
     def rest(
         self, runtimes: Sequence[Runtime], expected: CodeIdentity, skip: Collection[int]
     ) -> AsyncGenerator[Event, None]:
         """Restart the others, each with its own failure."""
-        return restart_rest(runtimes, expected, parts=self._restart_parts(), skip=skip)
+        parts = self._restart_parts()
+        events = restart_rest(runtimes, expected, parts=parts, skip=skip, settle=self._settle)
+        return self._noted(runtimes, events)
+
+    @property
+    def _settle(self) -> float:
+        """Seconds that those after the first member are watched."""
+        return self.product.settle_seconds if self.watched else 0.0
 
     def _restart_parts(self) -> RestartParts:
-        return default_parts(product=self.product, environ=self.environ)
+        # the same ones for the whole run: a supervisor knows what it armed
+        if self.parts is None:
+            self.parts = default_parts(product=self.product, environ=self.environ)
+        return self.parts
+
+    async def _noted(
+        self, runtimes: Sequence[Runtime], events: AsyncGenerator[Event, None]
+    ) -> AsyncGenerator[Event, None]:
+        """A roll's events; whose restart failed, and at what, is remembered for the verdict."""
+        known = {one.pid: one for one in runtimes}
+        try:
+            async for event in events:
+                if isinstance(event, MemberFailed) and event.pid in known:
+                    self._failed[event.pid] = (known[event.pid], event.check)
+                yield event
+        finally:
+            await events.aclose()
 
     async def verify(
         self, before: Fleet, expected: CodeIdentity, restarted: Collection[str]
     ) -> AsyncGenerator[Event, None]:
-        """Look until nobody is down or silent, or the time is up; the last event is the matrix."""
+        """Look until nobody is down or silent, nobody who is comes back any more, or the time is up; the last event is the matrix."""
         start, limit, step = self.clock.monotonic(), settle_limit(before.runtimes), FIRST_STEP
         returning = [one for one in before.gone if comes_back(one)]
         old = (*before.runtimes, *returning)
         wanted = bool(restarted or before.gateways or returning)
+        finality = Finality(supervisors=self._restart_parts().supervisors, clock=self.clock)
         while True:
             fleet = await self.collect()
-            rows = judge(expected, fleet, before=old, pending=_ancestors(fleet))
+            rows = self._judged(expected, fleet, old)
             waiting = unsettled(rows) or (() if rows or not wanted else ("the fleet",))
             elapsed = self.clock.monotonic() - start
-            if not waiting or elapsed >= limit:
+            if not waiting or elapsed >= limit or await finality.settled(_down(rows, old)):
                 break
             if step >= LONG_STEP:
                 yield VerifyWaiting(waiting_for=tuple(waiting), elapsed=elapsed, deadline=limit)
             await self.clock.sleep(step)
             step = min(LONG_STEP, step * 2)
+        rows = with_failed(rows, [one for one, _ in self._failed.values()], self._unsteady())
         yield FleetMatrix(
             expected=expected,
             rows=rows,
@@ -116,16 +155,25 @@ class RealFleet:
             settled=not waiting,
         )
 
+    def _judged(self, expected: CodeIdentity, fleet: Fleet, old: Sequence[Runtime]) -> tuple[MatrixRow, ...]:
+        rows = judge(expected, fleet, before=old, pending=_ancestors(fleet))
+        return with_failed(rows, (), self._unsteady())
+
+    def _unsteady(self) -> frozenset[tuple[RuntimeKind, Path]]:
+        return frozenset((one.kind, one.home) for one, check in self._failed.values() if check in STICKY)
+
     async def account(
         self, before: Fleet, failed: Mapping[int, str], deferred: Mapping[int, str]
     ) -> tuple[Mapping[str, Any], ...]:
         """What became of each runtime of before, as rows."""
         now = await self.collect()
-        return tuple(map(attrs.asdict, reconcile(before.runtimes, now, failed=failed, deferred=deferred)))
+        unsteady = [pid for pid, (_, check) in self._failed.items() if check in STICKY]
+        found = reconcile(before.runtimes, now, failed=failed, deferred=deferred, unsteady=unsteady)
+        return tuple(map(attrs.asdict, found))
 
     async def recover(self, runtimes: Sequence[Runtime], expected: CodeIdentity) -> tuple[bool, str]:
         """Try once more in a fresh process."""
-        found = await run_recovery(runtimes, expected)
+        found = await run_recovery(runtimes, expected, settle=self._settle)
         return found.complete, f"{len(found.verified)} of {len(found.requested)} verified by a fresh process"
 
     async def idle(self, profiles: Collection[str]) -> frozenset[str]:
@@ -137,6 +185,17 @@ class RealFleet:
             if holder.held is False:
                 found.add(profile)
         return frozenset(found)
+
+
+def _down(rows: Sequence[MatrixRow], old: Sequence[Runtime]) -> list[Runtime]:
+    """Who is waited for, as they were; with somebody among them that says nothing yet, nobody: that one may speak at any time.
+
+    Without any row the whole fleet is missing.
+    """
+    if any(row.identity_pending for row in rows):
+        return []
+    waited = {(row.kind, row.home) for row in rows if row.state == "down" and not row.unsteady}
+    return [one for one in old if (not rows and one.kind == "gateway") or (one.kind, one.home) in waited]
 
 
 def _ancestors(fleet: Fleet) -> frozenset[int]:

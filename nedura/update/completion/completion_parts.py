@@ -62,7 +62,9 @@ def default_parts(request: CompletionRequest, product: Product) -> CompletionPar
     from nedura.update.fleet_real import RealFleet
 
     return CompletionParts(
-        fleet=RealFleet(root_home=Path(request.root_home), install_id=request.install_id, product=product),
+        fleet=RealFleet(
+            root_home=Path(request.root_home), install_id=request.install_id, product=product, watched=True
+        ),
         upkeep=upkeep,
         aftermath=aftermath,
     )

@@ -317,7 +317,7 @@ class Completion:
         owed = [
             {"kind": row.kind, "profile": row.profile, "pid": row.pid, "state": row.state}
             for row in matrix.rows
-            if row.state not in ("current", "external")
+            if row.failing or row.state not in ("current", "external")
         ]
         if owed:
             debt.change(lambda old: restart_record.with_inventory(old, owed))

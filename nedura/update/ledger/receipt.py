@@ -42,6 +42,9 @@ _PASSING: Final = frozenset(
         "completion_started",
         "already_reported",
         "drain_waiting",
+        "restart_waiting",
+        "settle_waiting",
+        "verify_waiting",
         "restart_started",
         "error",
     }

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -50,6 +51,14 @@ async def test_only_what_is_verified_counts() -> None:
     assert set(found.failed) == {"a"}
     assert set(found.skipped) == {"b"}
     assert found.relaunch_attempted == ("c",)
+
+
+async def test_one_that_dies_in_its_watch_is_not_verified() -> None:
+    members = [gateway("a", 1), gateway("b", 2)]
+    fleet = FakeFleet(*members)
+    asyncio.get_running_loop().call_later(0.15, lambda: fleet.serving.pop(members[0].home))
+    found = await recover(members, NEW, parts=fleet.parts(), settle=0.4)
+    assert (found.verified, set(found.failed)) == (("b",), {"a"})
 
 
 @pytest.mark.parametrize(

@@ -259,7 +259,7 @@ async def test_a_checkout_roll_isolates_every_failure() -> None:
     fleet.on_revive = fleet.on_force = lambda runtime: (
         failing("boot")(runtime) if runtime.pid == 3 else asyncio.sleep(0)
     )
-    events = [event async for event in roll(members, NEW, parts=fleet.parts(), sealed=False)]
+    events = [event async for event in roll(members, NEW, parts=fleet.parts(), sealed=False, settle=0)]
     assert {event.profile for event in of_kind(events, "member_restarted")} == set("abdef")
     assert [event.profile for event in of_kind(events, "member_failed")] == ["c"]
 
@@ -368,7 +368,7 @@ async def test_closing_a_roll_at_any_event_leaves_no_task(take: int) -> None:
     members = [gateway(f"p{pid}", pid) for pid in range(1, 4)]
     fleet = FakeFleet(*members)
     fleet.drain_seconds = {"p1": 0.02, "p2": 0.03}
-    async with aclosing(roll(members, NEW, parts=fleet.parts(), sealed=False)) as events:
+    async with aclosing(roll(members, NEW, parts=fleet.parts(), sealed=False, settle=0)) as events:
         for _ in range(take):
             await anext(events)
     assert asyncio.all_tasks() == before
