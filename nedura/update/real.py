@@ -174,6 +174,8 @@ async def plan(run: Run) -> AsyncGenerator[Event, None]:
         clock=run.clock,
         environ=run.environ,
         deadline=run.options.deadline,
+        branch=run.options.branch,
+        channel=run.options.channel,
     )
     record = {
         key: value for key, value in to_wire(run.plan).items() if key not in ("kind", "copy", "copy_terminal")

@@ -16,6 +16,7 @@ from nedura.homes import root_home
 from nedura.installs import find_installs
 from nedura.product import NEDURA
 from nedura.testing.installs import TOY, Site, git, make_origin, make_site
+from nedura.update.events import PlanReady
 from nedura.update.generation.install import install_checkout
 from nedura.update.generation.record import read_record
 from nedura.update.planning.admission import find_subject, refusal_of
@@ -23,6 +24,7 @@ from nedura.update.planning.install_kind import Observed, judge_kind
 from nedura.update.planning.observe import Machine
 from nedura.update.planning.plan import plan_update
 from nedura.update.planning.stopped import definitions_in, stopped_services
+from nedura.update.real import plan as plan_stage
 from nedura.update.source.check import check_for_update
 from tests.kits.sealed import Stages
 
@@ -203,3 +205,15 @@ async def test_c008_a_tag_pin_stays_on_tags_and_a_branch_is_fetched_by_name(tmp_
     await stages.update(branch="main")
     assert site.run().stdout.splitlines()[0] == "3"
     assert root_home(home) == home
+
+
+async def test_c008_a_plan_tells_of_the_branch_or_channel_that_was_asked_for(site: Site) -> None:
+    """The command's own options decide what an update follows, so the plan of that very update must say so."""
+    branch = await plan_update(home=site.home, product=site.product, branch="next")
+    channel = await plan_update(home=site.home, product=site.product, channel="canary")
+    assert branch.follows == "next (from option)"
+    assert channel.follows == "channel canary (from option)"
+    stages = Stages(site)
+    run = stages.run(branch="next")
+    told = [event async for event in plan_stage(run)]
+    assert [event.plan["follows"] for event in told if isinstance(event, PlanReady)] == ["next (from option)"]

@@ -201,6 +201,8 @@ async def plan_update(
     environ: Mapping[str, str] | None = None,
     anchor: Path | None = None,
     deadline: float | None = None,
+    branch: str | None = None,
+    channel: str | None = None,
 ) -> Plan:
     """Collect the plan. Reads only, never raises; a part that cannot be read is named in `unreadable`.
 
@@ -211,6 +213,8 @@ async def plan_update(
         environ: environment seam.
         anchor: a file of the running code; default this one.
         deadline: seconds that the caller gives the whole run; default as much as its stages may take.
+        branch: branch that the update is asked to follow.
+        channel: channel that it is asked to follow; a branch wins.
     """
     from nedura.update.planning.plan_collect import collect_plan
 
@@ -218,6 +222,6 @@ async def plan_update(
     home = current_home(environ) if home is None else home
     root = root_home(home, environ)
     found = await collect_plan(
-        root, home, product, environ, SystemClock() if clock is None else clock, anchor
+        root, home, product, environ, SystemClock() if clock is None else clock, anchor, (branch, channel)
     )
     return found if deadline is None else attrs.evolve(found, deadline_s=deadline, deadline_given=True)

@@ -53,7 +53,13 @@ async def _guarded(
 
 
 async def collect_plan(
-    root: Path, home: Path, product: Product, environ: Mapping[str, str], clock: Clock, anchor: Path | None
+    root: Path,
+    home: Path,
+    product: Product,
+    environ: Mapping[str, str],
+    clock: Clock,
+    anchor: Path | None,
+    wanted: tuple[str | None, str | None] = (None, None),
 ) -> Plan:
     """Everything that `plan_update` promises.
 
@@ -64,6 +70,7 @@ async def collect_plan(
         environ: the environment.
         clock: time seam.
         anchor: a file of the running code.
+        wanted: branch and channel that the update is asked to follow.
     """
     fields: dict[str, Any] = {}
     unreadable: dict[str, str] = {}
@@ -80,7 +87,7 @@ async def collect_plan(
     await asyncio.gather(
         _guarded("profiles", fields, unreadable, in_a_thread(_profiles, root)),
         _guarded("fleet", fields, unreadable, _fleet(root, home, product, environ, subject)),
-        _guarded("source", fields, unreadable, in_a_thread(_source, root, product, environ, subject)),
+        _guarded("source", fields, unreadable, in_a_thread(_source, root, product, environ, subject, wanted)),
         _guarded("state", fields, unreadable, in_a_thread(_state, root)),
     )
     stages = deadlines(
@@ -195,7 +202,13 @@ def _fixed(services: tuple[ServiceInfo, ...], stopped: tuple[Stopped, ...] = ())
     return tuple(found)
 
 
-def _source(root: Path, product: Product, environ: Mapping[str, str], subject: Subject) -> dict[str, Any]:
+def _source(
+    root: Path,
+    product: Product,
+    environ: Mapping[str, str],
+    subject: Subject,
+    wanted: tuple[str | None, str | None],
+) -> dict[str, Any]:
     """Remote, channel, pin and local edits; git runs on our own repository only."""
     if subject.install is None or not subject.kind.updatable:
         return {}
@@ -214,8 +227,8 @@ def _source(root: Path, product: Product, environ: Mapping[str, str], subject: S
         branch, url = record.branch, record.remote_url
     configured = read_config(root).text(channel_key(subject.install.install_id))
     choice = choose_channel(
-        branch=None,
-        channel=None,
+        branch=wanted[0],
+        channel=wanted[1],
         configured=configured,
         pinned_branch=branch,
         retired=product.retired_channels,

@@ -66,7 +66,7 @@ def _plan(args: argparse.Namespace, output: Output) -> int:
 
     if args.deadline is not None and not args.deadline > 0:
         raise UsageError("A deadline is a number of seconds above zero.")
-    output.event(asyncio.run(plan_update(deadline=args.deadline)))
+    output.event(asyncio.run(plan_update(deadline=args.deadline, branch=args.branch, channel=args.channel)))
     return 0
 
 
