@@ -8,7 +8,31 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nedura.streams import ReaderGone, mend_streams, outlive_reader
+
+def _not_loaded(error: Exception) -> int:
+    """What is told when the code itself is broken, so that nothing of it can tell; a sealed generation's pin says it there."""
+    if "_generation" in sys.modules or "--debug" in sys.argv:
+        raise error
+    import shlex
+
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    where = last.tb_frame.f_code.co_filename if last is not None else ""
+    where = getattr(error, "filename", None) or getattr(error, "path", None) or where
+    root = os.path.normpath(os.path.join(os.path.realpath(__file__), *[os.pardir] * 4))
+    reason = " ".join(str(error).split())[:300]
+    sys.stderr.write(
+        f"nedura: this code cannot be loaded: {type(error).__name__} in {where}: {reason}. "
+        f"See what is changed: git -C {shlex.quote(root)} status\n"
+    )
+    return 1
+
+
+try:
+    from nedura.streams import ReaderGone, mend_streams, outlive_reader
+except Exception as error:  # the border of the command: a file was cut off, or an edit broke it
+    raise SystemExit(_not_loaded(error)) from error
 
 if TYPE_CHECKING:
     import argparse
@@ -71,7 +95,11 @@ def _main(argv: list[str]) -> int:
 
         sys.stdout.write(f"nedura {__version__}\n")
         return 0
-    if reason := _torn(argv):
+    try:
+        reason = _torn(argv)
+    except Exception as error:  # the file that looks is the broken one
+        return _not_loaded(error)
+    if reason:
         sys.stderr.write(f"nedura: {reason}\n")
         return 1
     if reason := _unpinned():

@@ -16,6 +16,7 @@ from nedura.update.completion.checkout_launcher import publish_checkout_launcher
 from nedura.update.source.move_marker import MARKER
 from nedura.update.source.torn import MODULES, is_torn
 from nedura.whole import mend_from_outside
+from tests.integration.checkout.test_launch import launch
 from tests.integration.checkout.test_launch import own as own  # the fixture
 from tests.integration.checkout.test_torn import write_dead_marker
 from tests.integration.checkout.trees import Tree, make_tree
@@ -125,3 +126,20 @@ def test_a_move_that_ended_since_the_launcher_looked_is_nothing(
     tree = make_tree(tmp_path)
     assert mend_from_outside(str(tree.checkout), "nedura") == 0
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "name", ["nedura/__init__.py", "nedura/_lazy.py", "nedura/streams.py", "nedura/whole.py"]
+)
+def test_a_core_file_that_is_cut_off_without_any_move_is_named_in_one_line(
+    own: Tree, tmp_path: Path, name: str
+) -> None:
+    """Nothing tells what belongs there, but the owner's git does."""
+    whole = (own.checkout / name).read_text()
+    (own.checkout / name).write_text(whole[: int(len(whole) * 0.4)])
+    done = launch(own, tmp_path)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1), done.stderr
+    assert done.stderr.startswith("nedura: this code cannot be loaded")
+    assert str(own.checkout / name) in done.stderr
+    assert f"git -C {own.checkout} status" in done.stderr
+    assert "Traceback" in launch(own, tmp_path, ("nedura_cli", "--debug", "profile", "list")).stderr
