@@ -15,10 +15,10 @@ import pytest
 
 from nedura.installs import InstallPaths, find_installs
 from nedura.product import NEDURA
-from nedura.testing.installs import Origin, Site, git, own_files, write_files
+from nedura.testing.installs import Origin, Site, git, write_files
 from tests.compat.test_surface import SURFACE
 from tests.kits.checkout import CheckoutWorld, build
-from tests.kits.site import World
+from tests.kits.site import World, quick_tree
 
 RELEASES = sorted((Path(__file__).parents[1] / "fixtures/releases").glob("*.bundle"))
 PROFILES = ("default", "alpha")
@@ -37,9 +37,9 @@ def unpack(bundle: Path, folder: Path) -> Origin:
 
 
 def publish(origin: Origin) -> str:
-    """This very tree as the next commit of that repository."""
+    """This very tree, with a short watch over what it restarts, as the next commit of that repository."""
     git(origin.folder, "rm", "-q", "-r", ".")
-    write_files(origin.folder, own_files())
+    write_files(origin.folder, quick_tree())
     git(origin.folder, "add", "-A")
     git(origin.folder, "commit", "-q", "-m", "this tree")
     return origin.head

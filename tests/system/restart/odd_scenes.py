@@ -13,8 +13,10 @@ from typing import Final
 
 from nedura.fleet.inventory import look
 from nedura.fleet.restart_events import RestartEvent
+from nedura.fleet.rolling import restart_rest
+from tests.integration.restart.daemon import identity
 from tests.integration.restart.manual import ROOT, TOY
-from tests.system.restart.host import Host, failed, new_host, restart, restarted, systemctl
+from tests.system.restart.host import Host, failed, new_host, parts, restart, restarted, systemctl
 
 SCENES: Final[dict[str, Callable[[Host], Awaitable[None]]]] = {}
 
@@ -100,6 +102,36 @@ async def transient_units(host: Host) -> None:
     now = await look(before.home)
     assert now is not None
     assert now.pid == before.pid
+
+
+@scene
+async def a_watched_member_that_dies_is_a_failure_and_one_that_is_restarted_on_purpose_is_none(
+    host: Host,
+) -> None:
+    """Both are replaced by their manager within the watch; only the first did not ask for it."""
+    stop = "/bin/kill -INT $MAINPID"
+    for name in ("a", "b", "c"):
+        host.unit(name, RestartSec="0.1", ExecStop=stop)
+    before = [await host.member(name) for name in ("a", "b", "c")]
+    host.release("2")
+    (host.home("b") / "fault").write_text("dies")
+
+    async def on_purpose() -> None:
+        while (
+            (now := await look(host.home("c"))) is None or now.pid == before[2].pid or now.state != "running"
+        ):
+            await asyncio.sleep(0.02)
+        await asyncio.to_thread(systemctl, "restart", "nedura-gateway-c.service")
+
+    by_hand = asyncio.ensure_future(on_purpose())
+    rolled = restart_rest(before, identity("2"), parts=parts(), settle=2.0)
+    events = [event async for event in rolled]
+    await by_hand
+    assert {name: event.check for name, event in failed(events).items()} == {"b": "settle"}
+    done = restarted(events)
+    assert set(done) == {"a", "c"}
+    assert (await host.member("a")).pid == done["a"].pid, "nobody else was touched"
+    assert (await host.member("c")).pid != done["c"].pid, "its owner's restart went through"
 
 
 def main(name: str) -> int:
