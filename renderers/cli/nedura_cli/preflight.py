@@ -18,6 +18,7 @@ __all__ = ["update"]
 
 def update(args: argparse.Namespace, output: Output) -> int:
     """Finish a preflight form, or go on to the update itself."""
+    _one_form(args)
     if args.install_id:
         return _install_id(output)
     if args.set_channel is not None:
@@ -29,6 +30,16 @@ def update(args: argparse.Namespace, output: Output) -> int:
     from nedura_cli.update import update as run_update
 
     return run_update(args, output)
+
+
+def _one_form(args: argparse.Namespace) -> None:
+    """Refuse two forms at once: one of them would be left out without a word, or act although the other changes nothing."""
+    forms = ("install_id", "set_channel", "plan", "check", "rollback")
+    given = [f"--{form.replace('_', '-')}" for form in forms if getattr(args, form) not in (None, False)]
+    if len(given) > 1:
+        from nedura.errors import UsageError
+
+        raise UsageError(f"{' and '.join(given)} cannot go together.", advice="Say one at a time.")
 
 
 def _install_id(output: Output) -> int:

@@ -50,6 +50,15 @@ def test_preflight_forms(own: Site) -> None:
     assert "Channels: stable, canary, main" in done.stderr
 
 
+def test_two_forms_at_once_are_refused_before_either_acts(own: Site) -> None:
+    """`--plan` changes nothing: it must not come with a channel that is kept first."""
+    for words in (("--set-channel", "stable", "--plan"), ("--plan", "--check"), ("--rollback", "--plan")):
+        done = own.run("update", *words)
+        assert done.returncode == 2, words
+        assert "cannot go together" in done.stderr
+    assert not (own.home / "config.yaml").exists() or "stable" not in (own.home / "config.yaml").read_text()
+
+
 @pytest.mark.timeout(240)
 def test_pm_forms(own: Site) -> None:
     (status,) = lines(own, "pm", "status", "--verify")
