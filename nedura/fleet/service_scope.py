@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -50,6 +51,13 @@ def _attach(collector: Collector, service: ServiceInfo, runtime: Runtime) -> Non
     collector.found[runtime.pid] = evolved
 
 
+def _unborn(argv: Sequence[str] | None) -> bool:
+    """Whether a process of a unit is not its program yet: a manager names its child `(program)` until it executes that."""
+    if not argv or (argv[0].startswith("(") and argv[0].endswith(")")):
+        return True
+    return os.path.basename(argv[0]) in ("systemd", "systemd-executor")
+
+
 def _foreign_service(collector: Collector, service: ServiceInfo) -> None:
     pids = [pid for pid in (*service.pids, service.main_pid) if pid is not None]
     verdicts = {pid: classify(collector.processes.argv(pid) or (), product=collector.product) for pid in pids}
@@ -59,6 +67,9 @@ def _foreign_service(collector: Collector, service: ServiceInfo) -> None:
         key = collector.home_of(ours, collector.processes.environ(ours), verdicts[ours])
     elif named := collector.product.setting(service.environment, "HOME"):
         key = home_key(named)
+        unborn = all(_unborn(collector.processes.argv(pid)) for pid in pids)
+        if collector.scope.home(key) is not None and (service.written_by_us or unborn):
+            return  # a unit of ours that is just starting: who serves the home says nothing yet
     reason = collector.scope.foreign_reason(key, "", our_entry=ours is not None)
     if ours is None and key is None:
         reason = "another product"

@@ -106,6 +106,7 @@ class LaunchdManager:
             home=home if isinstance(home, str) else None,
             ours=MARKER.encode() in content,
             reason="" if job is None or job.running else why_job_down(job)[1],
+            coming=job is not None and job.state in ("spawn scheduled", "xpcproxy"),
         )
 
     async def _domain(self, name: str) -> str:

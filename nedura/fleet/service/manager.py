@@ -27,6 +27,8 @@ class ServiceState:
         ours: its definition carries our marker.
         reason: why it does not run, in words; empty when it does.
         masked: the user turned it off on purpose.
+        coming: without a process now, its manager starts it again by itself.
+        ending: its process is on its way out.
     """
 
     name: str
@@ -39,6 +41,13 @@ class ServiceState:
     ours: bool = False
     reason: str = ""
     masked: bool = False
+    coming: bool = False
+    ending: bool = False
+
+    @property
+    def up(self) -> bool:
+        """Whether it runs and nobody has told it to end."""
+        return self.pid > 0 and not self.ending
 
     @property
     def installed(self) -> bool:

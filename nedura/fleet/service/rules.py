@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from nedura.errors import RefusedError, UsageError
 from nedura.fleet.scope import home_key, same_home
 from nedura.fleet.service.manager import ServiceState
 from nedura.fleet.service.place import ServicePlace
+from nedura.homes import profiles_root, root_home
 from nedura.text import clean
 
-__all__ = ["check_definition", "check_home", "check_owner", "check_place", "check_rights", "pinned_here"]
+__all__ = [
+    "check_definition",
+    "check_home",
+    "check_owner",
+    "check_place",
+    "check_rights",
+    "left_behind",
+    "pinned_here",
+]
 
 
 def check_home(home: Path, place: ServicePlace) -> None:
@@ -87,6 +97,14 @@ def check_rights(scope: str, place: ServicePlace) -> None:
 def pinned_here(state: ServiceState, home: Path) -> bool:
     """Whether a definition serves this home. One that names no home serves nobody's."""
     return state.home is not None and same_home(home_key(state.home), home_key(home))
+
+
+def left_behind(state: ServiceState, home: Path) -> bool:
+    """Whether a definition is pinned to a profile of this install whose folder is gone: it can only fail, and nobody else owns it."""
+    if state.home is None or os.path.lexists(state.home):
+        return False
+    folder = profiles_root(root_home(home))
+    return same_home(home_key(os.path.dirname(state.home.rstrip("/"))), home_key(folder))
 
 
 def check_definition(state: ServiceState, home: Path, verb: str) -> None:

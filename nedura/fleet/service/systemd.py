@@ -110,6 +110,8 @@ class SystemdManager:
             ours=content is not None and MARKER.encode() in content,
             reason="" if unit.running or stopped or check == "missing" else reason,
             masked=masked or unit.load == "masked",
+            coming=unit.active == "activating",
+            ending=unit.active == "deactivating",
         )
 
     def _read(self, path: Path) -> tuple[bytes | None, bool]:
@@ -139,7 +141,8 @@ class SystemdManager:
     async def _must(self, *args: str, timeout: float) -> None:
         ran = await self._systemctl.call(*args, timeout=timeout)
         if ran.status != 0:
-            raise FleetError(f"systemctl {args[0]} failed: {ran.err or f'exit code {ran.status}'}.")
+            reason = ran.err.rstrip(".") or f"exit code {ran.status}"
+            raise FleetError(f"systemctl {args[0]} failed: {reason}.")
 
     async def publish(self, name: str, content: bytes, *, enable: bool) -> bool:
         """As `ServiceManager.publish`; drop-ins are never touched (C083).
@@ -150,9 +153,17 @@ class SystemdManager:
         """
         await self._systemctl.state(name)  # a manager that does not answer gets no file
         make_folder(self.folder, 0o755)
-        write_bytes(self.folder / name, content, 0o644)
-        await self._must("daemon-reload", timeout=_RELOAD_SECONDS)
-        await self._must("enable" if enable else "disable", name, timeout=_RELOAD_SECONDS)
+        path = self.folder / name
+        fresh = not os.path.lexists(path)
+        write_bytes(path, content, 0o644)
+        try:
+            await self._must("daemon-reload", timeout=_RELOAD_SECONDS)
+            await self._must("enable" if enable else "disable", name, timeout=_RELOAD_SECONDS)
+        except FleetError:
+            if fresh:  # half a service would be taken for one by every later verb
+                remove(path)
+                await self._systemctl.call("daemon-reload", timeout=_RELOAD_SECONDS)
+            raise
         return True
 
     async def withdraw(self, name: str) -> None:
@@ -179,9 +190,9 @@ class SystemdManager:
         before = await self._systemctl.state(name)
         await self._systemctl.call("reset-failed", name, timeout=QUICK_SECONDS)
         verb = "restart" if before.sub.startswith("auto-restart") else "start"
-        ran = await self._systemctl.call(
-            verb, name, timeout=restart_budget(None, before.start_limit, drained=True)
-        )
+        ending = before.active == "deactivating"  # a start that comes meanwhile waits for the end
+        budget = restart_budget(before.stop_limit, before.start_limit, drained=not ending)
+        ran = await self._systemctl.call(verb, name, timeout=budget)
         after = await self._systemctl.state(name)
         if ran.status != 0 or not after.running:
             raise FleetError(

@@ -5,23 +5,24 @@ Restart is the roll of `nedura.fleet.rolling` on the members of the chosen homes
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 import attrs
 
 from nedura.config import read_config
-from nedura.errors import NeduraError, RefusedError, UsageError
+from nedura.errors import FleetError, NeduraError, RefusedError, UsageError
 from nedura.fleet.claim import lock_holder
 from nedura.fleet.drain import DrainSettings
-from nedura.fleet.identity import classify
 from nedura.fleet.markers import write_marker
 from nedura.fleet.processes import system_processes
 from nedura.fleet.scope import home_key, same_home
-from nedura.fleet.service.definition import STANDARD_PATH, Wanted, read_unit
+from nedura.fleet.service.definition import STANDARD_PATH, Wanted
 from nedura.fleet.service.events import ServiceChanged, ServiceEvent, ServiceNote, ServiceRow
+from nedura.fleet.service.legacy import migrate
 from nedura.fleet.service.manager import ServiceManager, ServiceState
 from nedura.fleet.service.place import ServicePlace
 from nedura.fleet.service.rules import (
@@ -30,6 +31,7 @@ from nedura.fleet.service.rules import (
     check_owner,
     check_place,
     check_rights,
+    left_behind,
     pinned_here,
 )
 from nedura.fleet.service.systemd import SystemdManager
@@ -40,9 +42,6 @@ from nedura.product import NEDURA, Product
 from nedura.text import clean
 
 __all__ = ["Services"]
-
-LEGACY_UNITS: Final = ("nedura.service", "hermes.service")
-"""Unit names of before the families; ours only if they start our gateway on a home of ours."""
 
 Stream = AsyncGenerator[ServiceEvent, None]
 
@@ -158,7 +157,9 @@ class Services:
             return
         for note in await self._linger(manager):
             yield note
-        if start and not (await manager.state(name)).pid:
+        state = await manager.state(name)
+        if start and not state.up:
+            self._check_free(manager, state)
             await manager.start(name)
             yield ServiceChanged(name=name, scope=manager.scope, change="started")
 
@@ -210,10 +211,14 @@ class Services:
             UsageError: too few or too many rights.
             FleetError: the manager refuses.
         """
-        check_owner(self.home, self.place)
+        gone = not os.path.lexists(self.home)
+        if not gone:
+            check_owner(self.home, self.place)
         manager = await self.manager(scope)
         check_rights(manager.scope, self.place)
         state = await manager.state(manager.name_for(self.home))
+        if gone and not state.installed:
+            check_owner(self.home, self.place)  # says that there is no such home
         check_definition(state, self.home, "uninstall")
         if not state.installed:
             yield ServiceChanged(name=state.name, scope=manager.scope, change="unchanged")
@@ -230,8 +235,11 @@ class Services:
             FleetError: it did not come up (one home); with `everyone` each failure is a note and the others go on.
         """
         check_owner(self.home, self.place)
-        for manager, state in await self._chosen(scope, everyone, "start"):
-            if state.pid:
+        chosen, notes = await self._chosen(scope, everyone, "start")
+        for note in notes:
+            yield note
+        for manager, state in chosen:
+            if state.up:
                 yield ServiceChanged(name=state.name, scope=manager.scope, change="unchanged")
                 continue
             for event in await self._isolated(everyone, self._start_one(manager, state)):
@@ -239,6 +247,12 @@ class Services:
 
     async def _start_one(self, manager: ServiceManager, state: ServiceState) -> list[ServiceEvent]:
         check_rights(manager.scope, self.place)
+        if left_behind(state, self.home):
+            raise FleetError(
+                f"{clean(state.name)} was not started: its home {clean(state.home, 200)} is gone.",
+                advice=f"Remove it: NEDURA_HOME={clean(state.home, 200)} nedura gateway uninstall",
+            )
+        self._check_free(manager, state)
         done: list[ServiceEvent] = []
         if state.ours and state.home is not None:
             event = await self._refresh(
@@ -256,17 +270,53 @@ class Services:
             FleetError: it does not end (one home); with `everyone` each failure is a note and the others go on.
         """
         check_owner(self.home, self.place)
+        try:
+            chosen, notes = await self._chosen(scope, everyone, "stop", may_be_missing=True)
+        except NeduraError as error:
+            # its service is not ours to stop, or its manager is not there; the process that serves this home still is
+            done = await self._stop_process(self.home, scope)
+            if not done:
+                raise
+            for event in (*done, ServiceNote(text=error.message, advice=error.advice)):
+                yield event
+            return
+        for note in notes:
+            yield note
         served: set[str] = set()
-        for manager, state in await self._chosen(scope, everyone, "stop", may_be_missing=True):
-            if not state.installed or not state.pid:
+        for manager, state in chosen:
+            if not state.installed or not (state.pid or state.coming):
                 continue
-            served.add(home_key(state.home or self.home).path)
+            if not self._outside(manager, state):
+                served.add(home_key(state.home or self.home).path)
             for event in await self._isolated(everyone, self._stop_one(manager, state)):
                 yield event
         for home in self.homes if everyone else (self.home,):
             if home_key(home).path not in served:
                 for event in await self._isolated(everyone, self._stop_process(home, scope)):
                     yield event
+
+    def _outside(self, manager: ServiceManager, state: ServiceState) -> bool:
+        """Whether a process that is none of a unit's serves its home: one started by hand, or by another unit."""
+        home = Path(state.home or self.home)
+        if not isinstance(manager, SystemdManager) or not home.is_dir() or lock_holder(home).pid is None:
+            return False
+        return self._unit_of(home) != (manager, state.name)
+
+    def _check_free(self, manager: ServiceManager, state: ServiceState) -> None:
+        """Refuse to start a service beside a gateway that serves its home already: it would fail, again and again.
+
+        Raises:
+            FleetError: with the process that serves it.
+        """
+        if not self._outside(manager, state):
+            return
+        home = Path(state.home or self.home)
+        unit = self._unit_of(home)[1]
+        raise FleetError(
+            f"{clean(state.name)} was not started: process {lock_holder(home).pid} "
+            f"({f'of {clean(unit)}' if unit else 'started by hand'}) serves this home already.",
+            advice="Run: nedura gateway stop, then: nedura gateway start",
+        )
 
     async def _stop_process(
         self, home: Path, scope: Literal["", "user", "system"] = ""
@@ -314,8 +364,11 @@ class Services:
 
         Root leaves no file in another user's home; there the unit's own stop notice does it.
         """
-        if home.stat().st_uid != self.place.euid:
-            return
+        try:
+            if home.stat().st_uid != self.place.euid:
+                return
+        except FileNotFoundError:
+            return  # it was removed under its service
         holder = lock_holder(home)
         if holder.pid is not None and holder.record is not None:
             write_marker(
@@ -333,23 +386,32 @@ class Services:
 
     async def _chosen(
         self, scope: Literal["", "user", "system"], everyone: bool, verb: str, *, may_be_missing: bool = False
-    ) -> list[tuple[ServiceManager, ServiceState]]:
-        """The services a verb is about: this home's, or every one that is pinned to a home of this install."""
+    ) -> tuple[list[tuple[ServiceManager, ServiceState]], list[ServiceNote]]:
+        """The services a verb is about, and those that could not be looked at: this home's, or every one that is pinned to this install."""
         if not everyone:
             manager = await self.manager(scope)
             state = await manager.state(manager.name_for(self.home))
             check_definition(state, self.home, verb)
             if not state.installed and not may_be_missing:
                 raise RefusedError("This home has no service.", advice="Run: nedura gateway install")
-            return [(manager, state)]
-        homes = (self.home, *self.homes)
-        found = []
+            return [(manager, state)], []
+        found: list[tuple[ServiceManager, ServiceState]] = []
+        notes: list[ServiceNote] = []
         for manager in self.managers if not scope else (await self.manager(scope),):
             for name in manager.names():
-                state = await manager.state(name)
-                if not state.masked and any(pinned_here(state, home) for home in homes):
+                try:
+                    state = await manager.state(name)
+                except NeduraError as error:
+                    notes.append(ServiceNote(text=f"{clean(name)}: {error.message}", failed=True))
+                    continue
+                if not state.masked and self._ours(state):
                     found.append((manager, state))
-        return found
+        return found, notes
+
+    def _ours(self, state: ServiceState) -> bool:
+        """Whether a definition is pinned to this install: to one of its homes, or to a profile of it whose folder is gone."""
+        here = any(pinned_here(state, home) for home in (self.home, *self.homes))
+        return here or left_behind(state, self.home)
 
     async def revive(
         self, *, scope: Literal["", "user", "system"] = "", everyone: bool = False, skip: Iterable[Path] = ()
@@ -366,7 +428,12 @@ class Services:
         """
         check_owner(self.home, self.place)
         done = [home_key(home) for home in skip]
-        for manager, state in await self._chosen(scope, everyone, "restart", may_be_missing=True):
+        if not everyone and any(same_home(home_key(self.home), key) for key in done):
+            return  # whatever its service is like, it is not what serves this home
+        chosen, notes = await self._chosen(scope, everyone, "restart", may_be_missing=True)
+        for note in notes:
+            yield note
+        for manager, state in chosen:
             here = state.home is not None and any(same_home(home_key(state.home), key) for key in done)
             if state.installed and not state.pid and not here:
                 for event in await self._isolated(everyone, self._start_one(manager, state)):
@@ -397,52 +464,28 @@ class Services:
         return [self._row(manager, state)] if state.installed or state.masked else []
 
     def _row(self, manager: ServiceManager, state: ServiceState) -> ServiceRow:
-        ours = any(pinned_here(state, home) for home in (self.home, *self.homes))
+        homes = (self.home, *self.homes)
+        ours = self._ours(state) or (state.masked and state.name in map(manager.name_for, homes))
+        gone = left_behind(state, self.home)
         outdated: tuple[str, ...] = ()
-        if ours and state.ours and state.content is not None and state.home is not None:
+        if ours and not gone and state.ours and state.content is not None and state.home is not None:
             outdated = manager.drift(
                 state.content, manager.render(self.wanted(manager.scope, Path(state.home)))
             )
         return ServiceRow(
             name=state.name, scope=manager.scope, state="masked" if state.masked else state.active, pid=state.pid,
-            home=state.home or "", ours=ours, enabled=state.enabled, outdated=outdated, reason=state.reason,
+            home=state.home or "", ours=ours, enabled=state.enabled, outdated=outdated,
+            reason="its home is gone" if gone else state.reason,
             path=str(state.path),
         )  # fmt: skip
 
     # ---- legacy ----
 
-    async def migrate_legacy(self, *, dry_run: bool = False) -> Stream:
+    def migrate_legacy(self, *, dry_run: bool = False) -> Stream:
         """Remove unit names of before the families, if they start our gateway on a home of ours.
 
         Args:
             dry_run: only name them.
         """
-        found = False
-        for manager in self.managers:
-            if not isinstance(manager, SystemdManager):
-                continue
-            for name in LEGACY_UNITS:
-                state = await manager.state(name)
-                if not state.installed or state.content is None:
-                    continue
-                reason = self._why_not_legacy(state)
-                if reason:
-                    yield ServiceNote(text=f"{name} ({manager.scope}) was left alone: {reason}.")
-                    continue
-                found = True
-                if not dry_run:
-                    check_rights(manager.scope, self.place)
-                    await manager.withdraw(name)
-                change: Literal["would_remove", "removed"] = "would_remove" if dry_run else "removed"
-                yield ServiceChanged(name=name, scope=manager.scope, change=change, path=str(state.path))
-        if not found:
-            yield ServiceNote(text="There is no legacy service of this install.")
-
-    def _why_not_legacy(self, state: ServiceState) -> str:
-        lines = read_unit((state.content or b"").decode("utf-8", "replace")).get("Service.ExecStart", ())
-        argv = lines[-1].lstrip("-@:+!").replace('"', "").split() if lines else []
-        if not classify(argv, product=self.product).gateway_run:
-            return "it does not start this gateway"
-        if not any(pinned_here(state, home) for home in (self.home, *self.homes)):
-            return f"it belongs to another home ({clean(state.home, 200) or 'unknown'})"
-        return ""
+        homes = (self.home, *self.homes)
+        return migrate(self.managers, homes, self.place, self.product, dry_run=dry_run)

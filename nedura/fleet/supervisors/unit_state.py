@@ -12,7 +12,7 @@ import attrs
 from nedura.fleet.budget import parse_span
 from nedura.fleet.drain import EXIT_RESTART
 
-__all__ = ["PROPERTIES", "UnitState", "parse_environment", "parse_show", "why_down"]
+__all__ = ["PROPERTIES", "UnitState", "parse_environment", "parse_show", "split_words", "why_down"]
 
 PROPERTIES: Final = (
     "Id", "LoadState", "ActiveState", "SubState", "Result", "MainPID", "ExecMainStatus", "ExecMainCode", "NRestarts",
@@ -173,16 +173,24 @@ def _unescape(text: str) -> str:
     return out.decode("utf-8", "surrogateescape")
 
 
-def parse_environment(line: str) -> dict[str, str]:
-    """`A=1 "B=x y" EMPTY=` as `systemctl show` quotes it; later assignments win (drop-ins come last)."""
-    found: dict[str, str] = {}
+def split_words(line: str) -> list[str]:
+    """Words of a line as the manager quotes them."""
+    words = []
     for match in _WORD.finditer(line):
         word = match[1]
         if word.startswith("$'"):
             word = word[1:]
         if word[:1] in "\"'" and word[-1:] == word[:1] and len(word) > 1:
             word = word[1:-1]
-        name, sign, value = _unescape(word).partition("=")
+        words.append(_unescape(word))
+    return words
+
+
+def parse_environment(line: str) -> dict[str, str]:
+    """`A=1 "B=x y" EMPTY=` as `systemctl show` quotes it; later assignments win (drop-ins come last)."""
+    found: dict[str, str] = {}
+    for word in split_words(line):
+        name, sign, value = word.partition("=")
         if sign:
             found[name] = value
     return found

@@ -6,6 +6,7 @@ from tests.system.restart.odd_scenes import SCENES as ODD_SCENES
 from tests.system.restart.runner import run_scene
 from tests.system.restart.scenes import SCENES
 from tests.system.restart.service_scenes import SCENES as SERVICE_SCENES
+from tests.system.restart.stray_scenes import SCENES as STRAY_SCENES
 from tests.system.restart.system_scenes import SCENES as SYSTEM_SCENES
 
 # seconds of a quiet machine are a tenth of this
@@ -30,6 +31,11 @@ def test_odd_units_under_a_real_user_manager(name: str) -> None:
 @pytest.mark.parametrize("name", others(SERVICE_SCENES))
 def test_service_verbs_under_a_real_user_manager(name: str) -> None:
     run_scene("tests.system.restart.service_scenes", name)
+
+
+@pytest.mark.parametrize("name", others(STRAY_SCENES))
+def test_services_that_do_not_go_with_what_runs(name: str) -> None:
+    run_scene("tests.system.restart.stray_scenes", name)
 
 
 @pytest.mark.parametrize("name", others(SYSTEM_SCENES))
