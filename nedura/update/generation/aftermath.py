@@ -57,7 +57,7 @@ async def after_commit(
         done = await in_thread(_tidy, paths, clock.time(), environ)
     except (NeduraError, OSError) as error:
         why = error.message if isinstance(error, NeduraError) else clean(error)
-        yield Notice(text=f"Our repository was not packed, the next update tries again: {why}")
+        yield Notice(text=f"Our repository was not tidied to the end, the next update tries again: {why}")
         return
     if done:
         yield StepDone(name="repository", detail=done)
@@ -68,7 +68,7 @@ def _tidy(paths: InstallPaths, now: float, environ: Mapping[str, str]) -> str:
     lock.acquire(LOCK_TIMEOUT)
     try:
         git = open_repository(paths, None, environ)
-        return "; ".join(filter(None, (drop_unused(git, _held(paths), now), tidy(git))))
+        return "; ".join(filter(None, (tidy(git), drop_unused(git, _held(paths), now))))
     finally:
         lock.release()
 

@@ -160,5 +160,5 @@ async def test_a_repository_that_cannot_be_packed_is_told_and_nothing_is_owed(st
     broken.chmod(0o644)
     broken.write_bytes(broken.read_bytes()[:-5])
     events = [event async for event in after_commit(site.paths, SystemClock(), dict(os.environ))]
-    assert any("was not packed" in event.text for event in events if isinstance(event, Notice))
+    assert any("was not tidied" in event.text for event in events if isinstance(event, Notice))
     assert site.run().stdout.splitlines()[0] == "2"
