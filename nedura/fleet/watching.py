@@ -40,10 +40,12 @@ class Watching:
         self._left -= 1
 
     async def tell(self, report: Report[RestartEvent]) -> None:
-        """Report what is left to watch once nothing else is waited for; until cancelled."""
+        """Report what is left to watch once nothing else is waited for: soon, then now and then; until cancelled."""
+        step = self._tick
         while True:
-            await self._clock.sleep(self._tick)
+            await self._clock.sleep(step)
             if self._ends and len(self._ends) == self._left:
+                step = 5 * self._tick
                 left = max(self._ends.values()) - self._clock.monotonic()
                 report(
                     SettleWaiting(

@@ -14,7 +14,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from nedura.fleet import DrainWaiting, FleetMatrix, MemberFailed, MemberRestarted, RestartWaiting
+from nedura.fleet import (
+    DrainWaiting,
+    FleetMatrix,
+    MemberFailed,
+    MemberRestarted,
+    RestartWaiting,
+    SettleWaiting,
+)
 from nedura.update import (
     FollowUp,
     Progress,
@@ -60,6 +67,7 @@ class UpdatePicture:
         self._stages: list[_Stage] = []
         self._details: deque[str] = deque(maxlen=DETAILS)
         self._waits: dict[str, tuple[DrainWaiting | RestartWaiting, float]] = {}
+        self._watched: tuple[SettleWaiting, float] | None = None
         self._progress: Progress | None = None
         self._matrix: FleetMatrix | None = None
         self._owed: list[FollowUp | UserAction] = []
@@ -84,6 +92,8 @@ class UpdatePicture:
                 self._progress = event
             case DrainWaiting() | RestartWaiting():
                 self._waits[event.profile] = (event, self._now())
+            case SettleWaiting():
+                self._watched = (event, self._now())
             case FleetMatrix():
                 self._matrix = event
             case FollowUp() | UserAction():
@@ -100,6 +110,7 @@ class UpdatePicture:
         self._details.extend(line.strip() for line in event.copy_terminal.split("\n") if line.strip())
 
     def _finish(self, event: StageFinished) -> None:
+        self._watched = None
         for stage in reversed(self._stages):
             if stage.name == event.stage and not stage.outcome:
                 stage.outcome, stage.reason = event.outcome, event.reason
@@ -148,6 +159,11 @@ class UpdatePicture:
         if self._last is not None:
             return []
         parts: list[RenderableType] = [self._wait(*pair) for pair in tuple(self._waits.values())]
+        if self._watched is not None:
+            event, told = self._watched
+            left = max(0.0, event.seconds_left - (self._now() - told))
+            line = attrs.evolve(event, seconds_left=left).copy_terminal.strip()
+            parts.append(self._look.text(f"   {line}", "ui_warn"))
         if self._progress is not None:
             parts.append(self._bar(self._progress))
         details = [self._look.text(f"   {line}", "banner_dim") for line in tuple(self._details)]

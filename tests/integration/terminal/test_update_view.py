@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from nedura.fleet import DrainWaiting, FleetMatrix, Foreign, MatrixRow, MemberRestarted, RestartStarted
+from nedura.fleet import (
+    DrainWaiting,
+    FleetMatrix,
+    Foreign,
+    MatrixRow,
+    MemberRestarted,
+    RestartStarted,
+    SettleWaiting,
+)
 from nedura.installs import CodeIdentity
 from nedura.skins import load_skin
 from nedura.update import (
@@ -95,6 +103,21 @@ def test_a_drain_counts_on_between_two_events(tmp_path: Path) -> None:
     assert "✓  Looking at the fleet" in text
     assert "→  Restarting the fleet" in text
     assert "5.0 s" in text
+
+
+def test_the_watch_over_the_fleet_is_one_line_that_counts_down(tmp_path: Path) -> None:
+    now = Now()
+    shown = picture(tmp_path, now)
+    for event in [*begin(), *end()[:1]]:
+        shown.show(event)
+    for left in (11.0, 6.0):
+        shown.show(SettleWaiting(waiting_for=("alpha", "beta"), seconds_left=left))
+    now.time += 2
+    text = "\n".join(seen(shown, tmp_path))
+    assert text.count("watching whether") == 1
+    assert "watching whether 2 restarted members stay up, 4 s left" in text
+    shown.show(StageFinished(stage="restart"))
+    assert "watching" not in "\n".join(seen(shown, tmp_path))
 
 
 def test_the_end_shows_matrix_debts_and_who_retries(tmp_path: Path) -> None:
