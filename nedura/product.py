@@ -54,7 +54,7 @@ class Product:
         retired_channels: (retired, successor) pairs: who follows the first is moved to the second.
         portal_url, inference_url, welcome_url: the service's addresses.
         client_id, scope: OAuth client of the device login.
-        settle_seconds: how long the first member of a sealed install must keep serving before the others follow it.
+        settle_seconds: how long a restarted member must keep serving before it counts; the others wait for the first of a sealed install.
         user_agent: product token of HTTP requests.
     """
 
