@@ -11,9 +11,11 @@ from contextlib import aclosing
 from typing import Any
 
 from nedura import update as run_update
+from nedura.errors import NeduraError
 from nedura.homes import process_home, root_home
 from nedura.text import clean
 from nedura.update import ReceiptStore, UpdateFinished, UpdateOptions, action_marker, interruption, status_of
+from nedura.update.exit_code import tell_chat
 from nedura_cli.ask import can_ask
 from nedura_cli.output import Output
 from nedura_cli.update_ask import asker
@@ -57,6 +59,14 @@ def update(args: argparse.Namespace, output: Output) -> int:
         )
     except (KeyboardInterrupt, asyncio.CancelledError):
         return _interrupted(output)
+    except (
+        Exception
+    ) as error:  # no run, so no last event: whoever waits for the end of it must hear of it all the same
+        code = error.exit_code if isinstance(error, NeduraError) else 1
+        if args.gateway:
+            tell_chat(process_home(), 1)
+        _mark(False, code, output)
+        raise
     return _close(finished, output)
 
 
