@@ -33,7 +33,7 @@ def lock_folder(environ: Mapping[str, str], product: Product = NEDURA) -> Path:
     base = (
         Path(state)
         if state.startswith("/")
-        else Path(environ.get("HOME") or "~").expanduser() / ".local/state"
+        else Path(environ.get("HOME") or os.path.expanduser("~")) / ".local/state"
     )
     return base / product.name / "gateway-locks"
 

@@ -66,7 +66,9 @@ def tighten(home: Path) -> None:
     """A home that holds credentials is for its owner alone; a folder that is somebody's user folder or a checkout stays."""
     try:
         info = os.stat(home)
-        shared = home == Path(home.anchor) or home == Path.home() or (home / ".git").exists()
+        shared = (
+            home == Path(home.anchor) or home == Path(os.path.expanduser("~")) or (home / ".git").exists()
+        )
         if info.st_uid == os.geteuid() and info.st_mode & 0o077 and not shared:
             os.chmod(home, 0o700)
     except OSError as error:

@@ -13,7 +13,7 @@ import attrs
 from nedura.errors import UsageError
 from nedura.text import clean
 
-__all__ = ["Account", "ServicePlace", "account_named", "real_place"]
+__all__ = ["Account", "ServicePlace", "account_named", "account_of", "real_place"]
 
 
 @attrs.frozen(kw_only=True)
@@ -90,12 +90,27 @@ def account_named(name: str) -> Account:
 
 def _caller(environ: Mapping[str, str]) -> Account:
     """Whose services are meant: behind sudo the one who called it."""
-    import pwd
-
     invoker = environ.get("SUDO_USER", "")
     if os.geteuid() == 0 and invoker and invoker != "root":
         return account_named(invoker)
-    return account_named(pwd.getpwuid(os.geteuid()).pw_name)
+    return account_of(os.geteuid(), environ)
+
+
+def account_of(uid: int, environ: Mapping[str, str]) -> Account:
+    """The account of a user number. In a container it may have no entry in the user database: then it is called by its number.
+
+    Args:
+        uid: user number.
+        environ: its environment, for the home of one without an entry.
+    """
+    import pwd
+
+    try:
+        return account_named(pwd.getpwuid(uid).pw_name)
+    except KeyError:
+        gid = os.getegid()
+        home = Path(environ.get("HOME") or "/")
+        return Account(name=str(uid), uid=uid, gid=gid, group=str(gid), home=home)
 
 
 def real_place(environ: Mapping[str, str] | None = None) -> ServicePlace:
