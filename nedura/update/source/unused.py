@@ -64,9 +64,9 @@ def drop_unused(
     for path, _ in found.values():
         path.unlink(missing_ok=True)
     freed = sum(size for _, size in found.values())
-    return (
-        f"{len(found)} large objects that nothing names any more are gone, {freed >> 20} MiB" if found else ""
-    )
+    if not found:
+        return ""
+    return f"{len(found)} large object{'s' * (len(found) > 1)} that nothing names any more: gone, {freed >> 20} MiB"
 
 
 def _loose(repo: Path, heavy: int, before: float) -> Iterator[tuple[str, Path, int]]:
