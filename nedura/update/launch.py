@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 
@@ -29,10 +29,14 @@ from nedura.installs import (
 )
 from nedura.locks import FileLock
 from nedura.product import NEDURA, Product
+from nedura.records import read_json
 from nedura.text import clean, redact
 from nedura.update.ledger.leftovers import sweep_folder
 from nedura.update.ledger.lock import is_running, lock_place
 from nedura.update.ledger.obligations import RestartObligation, TailObligation, restart_folder
+
+if TYPE_CHECKING:
+    from nedura.update.fleet_parts import FleetParts
 
 __all__ = ["Launch"]
 
@@ -61,6 +65,7 @@ class Launch:
         say: takes each line (stderr).
         finish: seam; default this command's own `update --finish-owed`, detached.
         now: unix seconds.
+        fleet: seam; default the real one.
     """
 
     root_home: Path
@@ -71,6 +76,7 @@ class Launch:
     product: Product = NEDURA
     finish: Finisher | None = None
     now: Callable[[], float] = time.time
+    fleet: FleetParts | None = None
 
     @classmethod
     def here(
@@ -175,32 +181,65 @@ class Launch:
         """The restart warning, after the live fleet was asked: what it proves is cleared without a word."""
         debt = RestartObligation(restart_folder(self.environ, self.product), self.shared, self.root_home)
         record = debt.read()
-        if record is None or self._is_running():
+        told = record is None and self._is_told_stale()
+        if (record is None and not told) or self._is_running():
             return  # a running update arms it before its move and restarts the fleet itself
         import asyncio  # only a debt pays for it
 
+        command = self.product.command
+        if told:
+            stale = asyncio.run(self._stale())
+            if stale:
+                self.say(
+                    f"{command}: the code in {self.shared} was changed by somebody else, and gateways of this home still run the "
+                    f"old one: {', '.join(stale)}. Run: {command} update (or: {command} gateway restart --all)"
+                )
+            return
         owed = asyncio.run(self._owed(debt))
         if owed is None:
             return
-        command = self.product.command
         names = f": {', '.join(owed)}" if owed else ""
         self.say(
             f"{command}: a previous update changed the code, but the fleet was not wholly restarted{names}. "
             f"Run: {command} update (or: {command} gateway restart --all)"
         )
 
+    def _is_told_stale(self) -> bool:
+        """Whether a gateway here says that its working tree holds other code by now: whoever moved that tree, a person or the update
+        of another home that shares it, restarts only gateways of his own and has no debt left. A sealed install has one root home.
+        """
+        if self.shared == self.install.folder:
+            return False
+        for home in {self.root_home, process_home(self.environ)}:
+            try:
+                said = read_json(home / "gateway_state.json")
+            except StoreError:
+                continue
+            if isinstance(said, dict) and said.get("stale") is True:
+                return True
+        return False
+
+    async def _stale(self) -> tuple[str, ...]:
+        from nedura.update.ledger.settle import stale_members
+
+        return await stale_members(**self._asked())
+
     async def _owed(self, debt: RestartObligation) -> tuple[str, ...] | None:
         """Profiles that still owe a restart; None when the live fleet proves that nobody does."""
         from nedura.update.ledger.settle import settle_from_fleet
 
-        return await settle_from_fleet(
-            debt,
-            root_home=self.root_home,
-            install_id=self.install.install_id,
-            expected=self._current(),
-            product=self.product,
-            environ=self.environ,
-        )
+        return await settle_from_fleet(debt, **self._asked())
+
+    def _asked(self) -> dict[str, Any]:
+        """What a look at the fleet is about."""
+        return {
+            "root_home": self.root_home,
+            "install_id": self.install.install_id,
+            "expected": self._current(),
+            "product": self.product,
+            "environ": self.environ,
+            "fleet": self.fleet,
+        }
 
     def _current(self) -> CodeIdentity:
         """What a start now would run."""

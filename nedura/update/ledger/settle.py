@@ -15,7 +15,7 @@ from nedura.update.ledger import restart_record
 from nedura.update.ledger.obligations import RestartObligation
 from nedura.update.ledger.restart_record import Live
 
-__all__ = ["settle_from_fleet"]
+__all__ = ["settle_from_fleet", "stale_members"]
 
 
 async def settle_from_fleet(
@@ -63,3 +63,27 @@ async def settle_from_fleet(
     stale = {row.profile for row in rows if row.state not in ("current", "external")}
     missing = {name for name in asked if name not in seen and name not in idle}
     return tuple(sorted(stale | missing))
+
+
+async def stale_members(
+    *,
+    root_home: Path,
+    install_id: str,
+    expected: CodeIdentity,
+    product: Product,
+    environ: Mapping[str, str],
+    fleet: FleetParts | None = None,
+) -> tuple[str, ...]:
+    """Profiles whose live gateway provably runs other code than is current, whether or not a restart is on record.
+
+    Args:
+        root_home: root home of the install.
+        install_id: its id.
+        expected: the code that is current.
+        product: names.
+        environ: the environment.
+        fleet: seam.
+    """
+    fleet = fleet or RealFleet(root_home=root_home, install_id=install_id, product=product, environ=environ)
+    rows = judge(expected, await fleet.collect())
+    return tuple(sorted(row.profile for row in rows if row.kind == "gateway" and row.state == "stale"))
