@@ -11,6 +11,7 @@ __all__ = [
     "FOLLOWUP_PREFIX",
     "FOLLOWUP_WORDS",
     "RETRIED_BY",
+    "RETRIED_BY_UPDATE",
     "STAGE_WORDS",
     "Outcome",
     "Stage",
@@ -82,6 +83,8 @@ FOLLOWUP_WORDS: Final[Mapping[str, str]] = {
 FOLLOWUP_PREFIX: Final = "⚠ Update follow-up"
 """Start of every follow-up's one line; hand-off scripts read the step name in single quotes after it (facts/update.md 9.2)."""
 RETRIED_BY: Final = "retried at the next launch and by the next update"
+RETRIED_BY_UPDATE: Final = "named at each launch, retried by the next update"
+"""Of the fleet's restart: a launch asks the live fleet and says who owes it, it restarts nobody."""
 
 
 def size_text(size: int) -> str:

@@ -17,6 +17,7 @@ from nedura.update.event_words import (
     FOLLOWUP_PREFIX,
     FOLLOWUP_WORDS,
     RETRIED_BY,
+    RETRIED_BY_UPDATE,
     STAGE_WORDS,
     Outcome,
     Stage,
@@ -339,7 +340,11 @@ class FollowUp:
     kind: ClassVar[str] = "follow_up"
     step: str
     reason: str
-    retried_by: str = RETRIED_BY
+    retried_by: str = attrs.field()
+
+    @retried_by.default
+    def _by(self) -> str:
+        return RETRIED_BY_UPDATE if self.step == "gateway_restart" else RETRIED_BY
 
     @property
     def copy(self) -> str:

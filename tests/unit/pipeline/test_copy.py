@@ -73,6 +73,13 @@ def test_a_follow_up_is_one_line_that_scripts_can_read(step: str) -> None:
     assert line.startswith(events.FOLLOWUP_PREFIX + f" '{step}': why (pip said so) (")
 
 
+def test_a_follow_up_promises_only_what_a_launch_does() -> None:
+    assert "retried at the next launch" in FollowUp(step="build", reason="x").copy_terminal
+    owed = FollowUp(step="gateway_restart", reason="x").copy_terminal
+    assert "retried at the next launch" not in owed, "a launch names who owes the restart and restarts nobody"
+    assert "next update" in owed
+
+
 def test_every_class_is_sampled() -> None:
     assert {type(sample) for sample in SAMPLES} == set(events.EVENTS)
 
