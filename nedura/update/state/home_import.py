@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-from nedura.errors import RefusedError, StoreError
+from nedura.errors import ConfigError, RefusedError, StoreError
 from nedura.homes import PROFILE_NAME
 from nedura.locks import locked
 from nedura.records import fsync_folder, make_folder
@@ -18,6 +18,7 @@ from nedura.update.generation.durable import remove_tree
 from nedura.update.state.archive import IMPORT_LIMITS, Entry, Limits, extract, judge, open_archive
 from nedura.update.state.backup import ZIP_NOTE
 from nedura.update.state.backup_walk import is_runtime_name
+from nedura.update.state.import_rules import keep_own_trust
 from nedura.update.state.place import place_database, place_file, refuse_if_held
 from nedura.update.state.restore import restore_accounts
 from nedura.update.state.snapshot_set import SQLITE_SIDES
@@ -130,7 +131,8 @@ def import_backup(
                 f"The archive cannot be unpacked: {error.strerror}.", advice="Free some space."
             ) from error
         else:
-            return _put_all(stage, root, chosen, databases, dropped, now)
+            kept = {} if trust else _own_trust(stage, root, chosen)
+            return _put_all(stage, root, chosen, databases, dropped, now, kept)
         finally:
             remove_tree(stage)
 
@@ -169,8 +171,31 @@ def _databases(stage: Path, entries: list[Entry]) -> list[str]:
     return found
 
 
+def _own_trust(stage: Path, root: Path, entries: list[Entry]) -> dict[str, str]:
+    """Path -> what of the live config stays; one that cannot be made harmless does not come in at all."""
+    kept: dict[str, str] = {}
+    for entry in [entry for entry in entries if entry.path.rpartition("/")[2] == "config.yaml"]:
+        home = _home_of(root, entry.path)
+        if home / "config.yaml" != root / entry.path:
+            continue  # somebody's file of that name, in a folder of a home
+        try:
+            why = keep_own_trust((stage / entry.path).parent, home)
+        except ConfigError as error:
+            entries.remove(entry)
+            why = f"left out: {error.message}; to take it as it is, say --trust"
+        if why:
+            kept[entry.path] = why
+    return kept
+
+
 def _put_all(
-    stage: Path, root: Path, entries: list[Entry], databases: list[str], dropped: dict[str, str], now: float
+    stage: Path,
+    root: Path,
+    entries: list[Entry],
+    databases: list[str],
+    dropped: dict[str, str],
+    now: float,
+    kept: dict[str, str],
 ) -> Imported:
     homes = sorted({_home_of(root, entry.path) for entry in entries})
     safety: dict[str, str] = {}
@@ -184,7 +209,6 @@ def _put_all(
             taken = None
         if taken is not None:
             safety[str(home)] = taken.manifest.id
-    kept: dict[str, str] = {}
     for path in databases:
         make_folder((root / path).parent)
         place_database(stage / path, root / path, now=now)
