@@ -21,7 +21,9 @@ def named_path(text: str) -> Path:
     try:
         return Path(text).expanduser().absolute()
     except RuntimeError as error:
-        raise argparse.ArgumentTypeError(clean(error, 200)) from error
+        raise argparse.ArgumentTypeError(
+            f"{clean(text, 200)!r} is in the home of a user who is not known"
+        ) from error
 
 
 def existing_folder(text: str) -> Path:

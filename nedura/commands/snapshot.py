@@ -44,7 +44,9 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     )
     bring.add_argument("zip", help="the backup")
     bring.add_argument(
-        "--trust", action="store_true", help="also take credentials, .env, plugins and hooks from it"
+        "--trust",
+        action="store_true",
+        help="also take credentials, .env, plugins, hooks, operators and model address from it",
     )
     bring.add_argument(
         "--large", action="store_true", help="accept more than 20,000 files or 2 GiB: it is your own"

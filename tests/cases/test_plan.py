@@ -23,6 +23,7 @@ from nedura.update.planning.admission import find_subject, refusal_of
 from nedura.update.planning.install_kind import Observed, judge_kind
 from nedura.update.planning.observe import Machine
 from nedura.update.planning.plan import plan_update
+from nedura.update.planning.plan_collect import closed
 from nedura.update.planning.stopped import definitions_in, stopped_services
 from nedura.update.real import plan as plan_stage
 from nedura.update.source.check import check_for_update
@@ -217,3 +218,19 @@ async def test_c008_a_plan_tells_of_the_branch_or_channel_that_was_asked_for(sit
     run = stages.run(branch="next")
     told = [event async for event in plan_stage(run)]
     assert [event.plan["follows"] for event in told if isinstance(event, PlanReady)] == ["next (from option)"]
+
+
+async def test_c194_a_profile_that_is_closed_to_us_is_named(site: Site) -> None:
+    home = site.home / "profiles/shut"
+    home.mkdir(parents=True)
+    assert closed(home) == ""
+    assert "permission denied" in closed(home, access=lambda path, mode: False)
+    assert closed(site.home / "profiles/gone", access=lambda path, mode: False) == "", (
+        "not there is not closed"
+    )
+    if os.geteuid() != 0:  # root may look into everything
+        home.chmod(0)
+        plan = await plan_update(home=site.home, product=site.product)
+        home.chmod(0o700)
+        assert "permission denied" in plan.unreadable["profile shut"]
+        assert "profile shut could not be read" in plan.copy_terminal

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
@@ -34,7 +35,7 @@ from nedura.update.source.owner_checkout import Source, read_source
 from nedura.update.source.urls import parse_remote, upstream_of
 from nedura.update.state.snapshot_set import FILE_CAP, expand
 
-__all__ = ["collect_plan"]
+__all__ = ["closed", "collect_plan"]
 
 T = TypeVar("T")
 MAX_FOREIGN: Final = 20
@@ -90,6 +91,7 @@ async def collect_plan(
         _guarded("source", fields, unreadable, in_a_thread(_source, root, product, environ, subject, wanted)),
         _guarded("state", fields, unreadable, in_a_thread(_state, root)),
     )
+    unreadable |= fields.pop("closed", {})
     stages = deadlines(
         state_bytes=fields.pop("state_bytes", 0),
         drains=fields.pop("drains", ()),
@@ -119,11 +121,24 @@ def _subject_fields(subject: Subject) -> dict[str, Any]:
 
 
 def _profiles(root: Path) -> dict[str, Any]:
-    names = [profile.name for profile in list_profiles(root)]
+    profiles = list_profiles(root)
     return {
-        "profiles": tuple(names),
+        "profiles": tuple(profile.name for profile in profiles),
+        "closed": {f"profile {one.name}": why for one in profiles if (why := closed(one.home))},
         "strays": {stray.name: stray.reason for stray in stray_profiles(root)},
     }
+
+
+def closed(home: Path, access: Callable[[Path, int], bool] = os.access) -> str:
+    """Why a home cannot be looked into or written: an update then saves and migrates nothing of it. Empty when it can.
+
+    Args:
+        home: a profile's home.
+        access: asks the system for rights.
+    """
+    if not home.is_dir() or access(home, os.R_OK | os.W_OK | os.X_OK):
+        return ""
+    return "permission denied; check its owner and mode"
 
 
 def _state(root: Path) -> dict[str, Any]:
