@@ -26,9 +26,8 @@ def owed_now(root: Path, environ: Mapping[str, str] | None = None) -> str:
     if launch is not None and launch.root_home == root:
         if RestartObligation(restart_folder(environ, NEDURA), launch.shared, root).read() is not None:
             return "restart owed"
-        if TailObligation(launch.install.folder).is_armed():
-            return "update unfinished"
-    try:
+        return "update unfinished" if TailObligation(launch.install.folder).is_armed() else ""
+    try:  # code of no install knows no obligations; elsewhere a receipt of the past proves nothing
         newest = ReceiptStore(root).newest() or {}
     except NeduraError:
         return ""
