@@ -11,7 +11,17 @@ from collections.abc import Sequence
 from json import dumps
 from typing import Final
 
-__all__ = ["HOOKS", "damage", "launcher_code", "module_code", "rescue", "tell"]
+__all__ = [
+    "HOOKS",
+    "PIN_LINE",
+    "damage",
+    "launcher_code",
+    "module_code",
+    "pin_failed",
+    "rescue",
+    "say",
+    "tell",
+]
 
 SCRIPT: Final = "nedura/update/generation/mend.py"
 """Run from the rescued copy: builds the next generation from it."""
@@ -54,29 +64,58 @@ if "-m" in sys.orig_argv[1:6]:
 
     sys.excepthook = _hook
     atexit.register(_ended)
+WHOLE = True
 """
 """The end of every generation's pin: compiled at each start, so it is short."""
 
 
+PIN_LINE: Final = (
+    'import sys; exec("try:\\n import _generation; _generation.WHOLE\\n'
+    'except Exception as error:\\n import _damage; _damage.pin_failed(error)")\n'
+)
+"""The `.pth` file of every generation: `site` would print a failing pin's traceback and go on to a start that finds no code."""
+
+
 def tell(generation: str, only: str = "") -> bool:
     """One line instead of a traceback, or of nothing at all, when a start fails because files are not what was installed."""
-    import json
-    import sys
-
     found = damage(generation, only)
     if not found:
         return False
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    say(generation, f"{ascii(found[0])[1:-1]}{more}")
+    return True
+
+
+def pin_failed(error: Exception) -> None:
+    """End a start whose pin is damaged with one line; another use of the interpreter, as a repair's, goes on.
+
+    Raises:
+        Exception: the given one, for `site` to show.
+    """
+    import os
+    import sys
+
+    if "-m" not in sys.orig_argv[1:6]:
+        raise error
+    say(os.path.normpath(os.path.join(os.path.realpath(__file__), *[os.pardir] * 5)), "its pin")
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def say(generation: str, what: str) -> None:
+    """The line about a damaged install."""
+    import json
+    import sys
+
     try:
         with open(generation + "/../../install.json", "rb") as file:
             command = str(json.load(file)["command"])
     except (OSError, ValueError, KeyError, TypeError):
         command = "nedura"
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
     sys.stderr.write(
-        f"{command}: this install is damaged: {ascii(found[0])[1:-1]}{more} is not as it was installed. "
+        f"{command}: this install is damaged: {what} is not as it was installed. "
         f"Repair it: {command} pm sync. Or go back: {command} update --rollback\n"
     )
-    return True
 
 
 def damage(generation: str, only: str = "") -> list[str]:
@@ -230,7 +269,7 @@ def _copy(generation: str, copy: str, broken: frozenset[str]) -> None:
 
 def module_code() -> str:
     """`_damage.py`, which lies beside every generation's pin and is only read when a start failed."""
-    return "\n\n".join(inspect.getsource(function) for function in (damage, tell))
+    return "\n\n".join(inspect.getsource(function) for function in (damage, tell, pin_failed, say))
 
 
 def launcher_code(roots: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from nedura.records import fsync_folder, make_folder
-from nedura.update.generation.damage import HOOKS, module_code
+from nedura.update.generation.damage import HOOKS, PIN_LINE, module_code
 from nedura.update.generation.interpreter import Interpreter
 
 __all__ = ["UNSUPPORTED", "flip", "next_name", "protect", "python_of", "write_venv"]
@@ -121,7 +121,7 @@ def write_venv(
     pin += HOOKS
     home = os.path.dirname(python.path)
     _new_file(venv / "pyvenv.cfg", f"home = {home}\ninclude-system-site-packages = false\n")
-    _new_file(site_packages / "_generation.pth", "import _generation\n")
+    _new_file(site_packages / "_generation.pth", PIN_LINE)
     _new_file(site_packages / "_generation.py", pin)
     _new_file(site_packages / "_damage.py", module_code())
     return binaries / "python"

@@ -158,3 +158,16 @@ def test_the_texts_need_the_standard_library_alone(tmp_path: Path) -> None:
         assert named <= sys.stdlib_module_names
     assert len(HOOKS.splitlines()) < 40, "it is compiled at each start"
     assert damage(str(tmp_path)) == ["manifest.json"]
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.1, 0.5, 0.97, None])
+def test_a_damaged_pin_says_one_line_too(own: Site, kept: float | None) -> None:
+    """Without it nothing of the generation is found: Python itself would say that there is no such module."""
+    pin = next((own.paths.generations / "000001/venv").glob("lib/*/site-packages/_generation.py"))
+    text = pin.read_text()
+    where = str(pin.relative_to(own.paths.generations / "000001"))
+    spoil(own, where, None if kept is None else text[: int(len(text) * kept)])
+    done = own.run("profile", "list")
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1), done.stderr
+    assert done.stderr.startswith("nedura: this install is damaged: its pin")
+    assert "Repair it: nedura pm sync" in done.stderr
