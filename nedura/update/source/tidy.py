@@ -12,6 +12,7 @@ from typing import Final
 from nedura.errors import UpdateError
 from nedura.records import fsync_folder
 from nedura.update.source.git import Git, commit_id
+from nedura.update.source.unused import HEAVY, loose_objects
 
 __all__ = ["LOOSE", "PACKS", "TIDY_SECONDS", "tidy"]
 
@@ -30,6 +31,8 @@ def tidy(
 ) -> str:
     """Put packs and loose objects together when it is worth it. Blocks; the caller holds the install lock.
 
+    Large objects stay loose: in a pack nothing could drop them one by one later, and most of them are yesterday's edits tomorrow.
+
     Args:
         git: our repository.
         loose: number of loose objects from which it is worth it.
@@ -46,13 +49,14 @@ def tidy(
     """
     folder = git.repo / "objects" / "pack"
     old = [pack for pack in sorted(folder.glob("pack-*.pack")) if _may_go(pack, large)]
-    count = _loose(git)
+    small = [oid for oid, _, info in loose_objects(git.repo) if info.st_size < HEAVY]
+    count = len(small)
     if count < loose and len(old) < packs:
         return ""
-    listed = "".join(f"{pack.name}\n" for pack in old).encode()
+    wanted = frozenset(small).union(*(_objects(git, pack) for pack in old))
+    listed = "".join(f"{oid}\n" for oid in sorted(wanted)).encode()
     made = git.run(
-        *_HOW, "pack-objects", "--quiet", "--stdin-packs", "--unpacked", str(folder / "pack"),
-        stdin=listed or b"\n", timeout=seconds,
+        *_HOW, "pack-objects", "--quiet", str(folder / "pack"), stdin=listed, timeout=seconds,
     ).text  # fmt: skip
     fresh = folder / f"pack-{commit_id(made)}.pack"
     fsync_folder(folder)
@@ -71,13 +75,6 @@ def tidy(
 
 def _may_go(pack: Path, large: int) -> bool:
     return pack.stat().st_size < large and not pack.with_suffix(".keep").exists()
-
-
-def _loose(git: Git) -> int:
-    word = git.line("count-objects").partition(" ")[0]
-    if not word.isdigit():
-        raise UpdateError("git does not say how many objects our repository holds.", stop_class="git")
-    return int(word)
 
 
 def _objects(git: Git, pack: Path) -> frozenset[str]:

@@ -14,7 +14,7 @@ from typing import Final
 
 from nedura.update.source.git import Git
 
-__all__ = ["HEAVY", "MUCH", "RESTED", "drop_unused"]
+__all__ = ["HEAVY", "MUCH", "RESTED", "drop_unused", "loose_objects"]
 
 HEAVY: Final = 1 << 20
 """Bytes on disk from which on an object is looked at."""
@@ -54,7 +54,11 @@ def drop_unused(
         UpdateError: the history cannot be walked: nothing was removed.
         OSError: the disk refused.
     """
-    found = {oid: (path, size) for oid, path, size in _loose(git.repo, heavy, now - rested)}
+    found = {
+        oid: (path, info.st_size)
+        for oid, path, info in loose_objects(git.repo)
+        if info.st_size >= heavy and info.st_mtime < now - rested
+    }
     if sum(size for _, size in found.values()) < much:
         return ""
     walked = git.run("rev-list", "--objects", "--all", timeout=seconds).out.splitlines()
@@ -69,12 +73,11 @@ def drop_unused(
     return f"{len(found)} large object{'s' * (len(found) > 1)} that nothing names any more: gone, {freed >> 20} MiB"
 
 
-def _loose(repo: Path, heavy: int, before: float) -> Iterator[tuple[str, Path, int]]:
-    """(id, path, bytes) of large loose objects that were not written lately."""
+def loose_objects(repo: Path) -> Iterator[tuple[str, Path, os.stat_result]]:
+    """(id, path, what `lstat` says) of every loose object of a repository."""
     for folder in os.scandir(repo / "objects"):
         if not _FOLDER.match(folder.name):
             continue
         for entry in os.scandir(folder.path):
-            info = entry.stat(follow_symlinks=False)
-            if _REST.match(entry.name) and info.st_size >= heavy and info.st_mtime < before:
-                yield folder.name + entry.name, Path(entry.path), info.st_size
+            if _REST.match(entry.name):
+                yield folder.name + entry.name, Path(entry.path), entry.stat(follow_symlinks=False)

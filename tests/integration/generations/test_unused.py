@@ -14,6 +14,7 @@ from nedura.update.events import StepDone
 from nedura.update.generation.aftermath import after_commit
 from nedura.update.generation.generations import read_manifest
 from nedura.update.source.git import Git, find_git
+from nedura.update.source.tidy import tidy
 from nedura.update.source.unused import MUCH, RESTED, drop_unused
 from tests.kits.sealed import Stages
 
@@ -55,6 +56,16 @@ def test_only_large_old_objects_that_nothing_names_go(repo: Git) -> None:
     assert not there(folder, unnamed)
     assert all(there(folder, oid) for oid in (behind_a_ref, of_a_generation, small, young))
     git(folder, "fsck", "--full")
+
+
+def test_large_objects_are_not_packed_for_good(repo: Git) -> None:
+    """What a generation still names today is nobody's tomorrow; from a pack it could not go."""
+    large, small = blob(repo.repo, 2 << 20), blob(repo.repo, 10)
+    assert tidy(repo, loose=1).startswith("0 packs and 1 loose objects")
+    assert not (repo.repo / "objects" / small[:2] / small[2:]).exists()
+    assert there(repo.repo, small)
+    assert drop_unused(repo, [], NOW, much=1)
+    assert not there(repo.repo, large)
 
 
 def test_a_history_that_cannot_be_walked_costs_nothing(repo: Git) -> None:
