@@ -38,7 +38,7 @@ from nedura.update.ledger.lock import LockHeld, UpdateLock
 from nedura.update.ledger.masks import masked_event
 from nedura.update.ledger.owner import myself
 from nedura.update.ledger.receipt import is_finished, owed_steps
-from nedura.update.ledger.receipts import ReceiptStore, receipt_name
+from nedura.update.ledger.receipts import ReceiptStore, is_lock_refusal, receipt_name
 from nedura.update.options import UpdateOptions
 from nedura.update.options_check import check_choices, check_options
 from nedura.update.parts import Refusal, UpdateParts, default_parts
@@ -175,10 +175,12 @@ class _Pipeline:
             return error
 
     def _already(self) -> list[Event] | None:
-        """The same run id again reports instead of repeating (decision 36)."""
+        """The same run id again reports instead of repeating (decision 36); what a held lock kept from running is tried again."""
         store = ReceiptStore(self.run.root_home)
         receipt = store.find(self.run.run_id) if self.run.options.run_id else None
         if receipt is None or receipt.get("update_id") != self.run.run_id or not is_finished(receipt):
+            return None
+        if is_lock_refusal(receipt):
             return None
         outcome, path = str(receipt["outcome"]), str(store.path_of(receipt))
         exit_code = receipt.get("exit_code")

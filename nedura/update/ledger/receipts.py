@@ -15,7 +15,7 @@ from nedura.records import make_folder, read_json, remove, write_json
 from nedura.update.ledger.owner import Owner, is_alive
 from nedura.update.ledger.receipt import Receipt, is_finished, opened, shed_more
 
-__all__ = ["KEEP", "ReceiptStore", "readable", "receipt_name"]
+__all__ = ["KEEP", "ReceiptStore", "is_lock_refusal", "readable", "receipt_name"]
 
 KEEP: Final = 20
 LATEST: Final = "latest.json"
@@ -27,6 +27,11 @@ def receipt_name(started_at: str, pid: int, run_id: str) -> str:
     """File name of a receipt: running and final records of a run are the same file."""
     stamp = re.sub(r"[^0-9]", "", started_at[:19])
     return f"update_{stamp[:8]}_{stamp[8:14]}_{pid}_{run_id}.json"
+
+
+def is_lock_refusal(receipt: Mapping[str, Any]) -> bool:
+    """Whether a run never began because another one had the lock."""
+    return receipt.get("outcome") == "refused" and receipt.get("stop_class") == "lock_held"
 
 
 def readable(receipt: Receipt, limit: int = _MAX_BYTES) -> Receipt:
@@ -155,15 +160,22 @@ class ReceiptStore:
             return found[0] if found else None
 
     def find(self, run_id: str) -> Receipt | None:
-        """The receipt of a run by its id (or a prefix of at least 6 characters of it)."""
+        """The receipt of a run by its id (or a prefix of at least 6 characters of it).
+
+        One that was refused because another run had the lock counts only when the id has no other: it did nothing.
+        """
+        waited = None
         for path in self.names():
             name = path.stem.split("_", 4)[-1]
             if name == run_id or (len(run_id) >= 6 and name.startswith(run_id)):
                 try:
-                    return self.read(path)
+                    found = self.read(path)
                 except StoreError:
                     continue
-        return None
+                if not is_lock_refusal(found):
+                    return found
+                waited = waited or found
+        return waited
 
     def by_action(self, action_id: str) -> Receipt | None:
         """The newest receipt that a dashboard action started."""
