@@ -184,6 +184,8 @@ class _Pipeline:
             return None
         outcome, path = str(receipt["outcome"]), str(store.path_of(receipt))
         exit_code = receipt.get("exit_code")
+        if exit_code == 0 and self.run.options.strict and owed_steps(receipt):
+            exit_code = 3
         return [
             AlreadyReported(run_id=self.run.run_id, outcome=outcome, receipt=path),
             UpdateFinished(

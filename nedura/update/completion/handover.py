@@ -78,6 +78,7 @@ class _Handover:
         self._request: CompletionRequest | None = None
         self._end = ChildEnd()
         self._value: Any = None
+        self._mine = dict(journal.receipt)  # as it stood before new code had a word
         self.failure = ""
 
     async def events(self) -> AsyncGenerator[Event, None]:
@@ -183,7 +184,24 @@ class _Handover:
         self._finish_from_receipt()
         return True
 
+    def _keep_what_was_said(self) -> None:
+        """What the old half owes or left to the user stays in the receipt, whatever the child made of it, and counts for the ending."""
+        receipt = self._journal.receipt
+        rows = [*receipt["followups"]]
+        known = {(row.get("step"), row.get("reason")) for row in rows}
+        dropped = [
+            row for row in self._mine["followups"] if (row.get("step"), row.get("reason")) not in known
+        ]
+        receipt |= {
+            "followups": [*dropped, *rows],
+            "user_action": receipt.get("user_action") or self._mine.get("user_action"),
+        }
+        if receipt["user_action"] and receipt["outcome"] == "success":
+            receipt |= {"outcome": "partial", "exit_code": 1}
+        self._journal.receipt = receipt
+
     def _finish_from_receipt(self) -> None:
+        self._keep_what_was_said()
         run, receipt = self._run, self._journal.receipt
         followups = owed_steps(receipt)
         exit_code = int(receipt.get("exit_code") or 0)

@@ -87,7 +87,11 @@ async def run_builds(
                 task.cancel()
                 await asyncio.wait({task})
         if failure:
-            yield FollowUp(step="build", reason=f"{decision.build.name}: {failure}")
+            yield FollowUp(
+                step="build",
+                reason=f"{decision.build.name}: {failure}",
+                retried_by="retried by the next update",  # a launch builds no generation
+            )
         else:
             yield StepDone(
                 name=f"build {decision.build.name}",

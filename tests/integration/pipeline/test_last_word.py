@@ -1,49 +1,71 @@
-"""What a stopped run says at its end is what its receipt says: a Ctrl-C may come when the run is closed and only not shown yet."""
+"""The old half has the last word: what it owes or left to the user is in the receipt and in the exit code, whatever the child says."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 
-from nedura.update.ledger.interrupted import interruption
-from nedura.update.ledger.owner import Owner, myself
-from nedura.update.ledger.receipt import opened
-from nedura.update.ledger.receipts import ReceiptStore
+from nedura.update import Run, UpdateOptions
+from nedura.update.events import FollowUp, UserAction
+from nedura.wire import Event
+from tests.kits.pipeline import GOOD_CHILD, Toy
 
-
-def stored(home: Path, owner: Owner, outcome: str, exit_code: int) -> ReceiptStore:
-    store = ReceiptStore(home)
-    store.write(
-        {
-            **opened(),
-            "update_id": "run1",
-            "started_at": "2026-01-01T00:00:00Z",
-            "pid": owner.pid,
-            "pid_create_time": owner.create_time,
-            "outcome": outcome,
-            "exit_code": exit_code,
-            "finished_at": "2026-01-01T00:01:00Z",
-        }
-    )
-    return store
-
-
-@pytest.mark.parametrize(
-    ("outcome", "code"), [("success", 0), ("partial", 1), ("failed", 1), ("interrupted", 130)]
+FORGETS = GOOD_CHILD + "close(followups=[], user_action=None)\n"
+FORGETS_AND_DIES = (
+    GOOD_CHILD
+    + """
+receipt = close(followups=[], user_action=None)
+json.dump(receipt, open(request["receipt_path"], "w"))
+os.remove(result_path)
+"""
 )
-def test_a_run_that_was_closed_already_is_told_as_it_ended(tmp_path: Path, outcome: str, code: int) -> None:
-    told = interruption(stored(tmp_path, myself(), outcome, code))
-    assert (told.run_id, told.outcome, told.exit_code) == ("run1", outcome, code)
-    assert told.stop_class == ""
-
-
-@pytest.mark.parametrize(
-    "owner",
-    [Owner(myself().pid + 1, myself().create_time), Owner(myself().pid, myself().create_time - 3600)],
-    ids=["another process", "the same pid, an hour ago"],
+LIES = (
+    GOOD_CHILD
+    + """
+tell(kind="user_action", step="local_changes", reason="a.py")
+close(user_action={"step": "local_changes", "reason": "a.py"})
+"""
 )
-def test_another_run_is_not_told_as_this_one(tmp_path: Path, owner: Owner) -> None:
-    told = interruption(stored(tmp_path, owner, "success", 0))
-    assert (told.run_id, told.outcome, told.exit_code) == ("", "interrupted", 130)
-    assert told.stop_class == "interrupted"
+
+
+async def run(tmp_path: Path, child: str, *said: Event, strict: bool = False) -> tuple[Toy, int]:
+    toy = Toy(tmp_path / "home", child=child)
+
+    async def commit(one: Run) -> AsyncGenerator[Event, None]:
+        async for event in toy.commit(one):
+            yield event
+        for event in said:
+            yield event
+
+    finished, _ = await toy.run(UpdateOptions(strict=strict), commit=commit)
+    latest = toy.latest()
+    assert latest["outcome"] == finished.outcome
+    return toy, finished.exit_code
+
+
+@pytest.mark.parametrize("child", [FORGETS, FORGETS_AND_DIES])
+async def test_a_follow_up_of_the_old_half_is_never_dropped(tmp_path: Path, child: str) -> None:
+    toy, code = await run(tmp_path, child, FollowUp(step="build", reason="no compiler"), strict=True)
+    assert [row["step"] for row in toy.latest()["followups"]] == ["build"]
+    assert code == 3
+
+
+@pytest.mark.parametrize("child", [FORGETS, FORGETS_AND_DIES])
+async def test_what_waits_for_the_user_is_never_dropped(tmp_path: Path, child: str) -> None:
+    toy, code = await run(tmp_path, child, UserAction(step="local_changes", reason="a.py"))
+    assert toy.latest()["user_action"]["step"] == "local_changes"
+    assert (toy.latest()["outcome"], toy.latest()["exit_code"], code) == ("partial", 1, 1)
+
+
+async def test_a_child_that_calls_parked_edits_a_success_is_not_believed_in_that(tmp_path: Path) -> None:
+    toy, code = await run(tmp_path, LIES)
+    assert (toy.latest()["outcome"], code) == ("partial", 1)
+
+
+async def test_strict_holds_for_a_run_that_is_only_reported_again(tmp_path: Path) -> None:
+    toy = Toy(tmp_path / "home", child="raise SystemExit(1)\n")
+    first, _ = await toy.run(UpdateOptions(run_id="nightly"))
+    again, _ = await toy.run(UpdateOptions(run_id="nightly", strict=True))
+    assert (first.exit_code, again.exit_code) == (0, 3)
