@@ -5,6 +5,7 @@ Only plain files and folders come out, below one new private folder, through fol
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import unicodedata
@@ -221,6 +222,10 @@ def extract(
         os.close(root)
 
 
+def _damaged(entry: Entry, error: Exception) -> UnsafeArchive:
+    return UnsafeArchive(f"'{clean(entry.path, 120)}' is damaged: {clean(error)}.")
+
+
 def _unpack(archive: zipfile.ZipFile, entry: Entry, root: int, left: int) -> int:
     folder = _descend(root, entry.path.split("/")[:-1])
     try:
@@ -241,7 +246,11 @@ def _unpack(archive: zipfile.ZipFile, entry: Entry, root: int, left: int) -> int
                 while view:
                     view = view[os.write(handle, view) :]
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
-        raise UnsafeArchive(f"'{clean(entry.path, 120)}' is damaged: {clean(error)}.") from error
+        raise _damaged(entry, error) from error
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a place before the archive's beginning: parts of it are missing
+            raise
+        raise _damaged(entry, error) from error
     finally:
         os.close(handle)
     if written != entry.size:

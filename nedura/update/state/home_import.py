@@ -21,7 +21,7 @@ from nedura.update.state.backup_walk import is_runtime_name
 from nedura.update.state.import_rules import keep_own_trust
 from nedura.update.state.place import place_database, place_file, refuse_if_held
 from nedura.update.state.restore import restore_accounts
-from nedura.update.state.snapshot_set import SQLITE_SIDES
+from nedura.update.state.snapshot_set import SNAPSHOT_SET, SQLITE_SIDES
 from nedura.update.state.snapshot_take import BACKUP_LOCK, take_snapshot
 from nedura.update.state.sqlite import check_copy, is_sqlite
 
@@ -40,6 +40,8 @@ RUNTIME: Final = frozenset(
 """Records about processes of the machine that made the archive: never taken over."""
 TRUST: Final = frozenset({"auth.json", ".env", "guest_handoff.json", "plugins", "shared", "hooks"})
 """What decides whom this home trusts or which code it runs: only on request."""
+FILES: Final = frozenset(member.path for member in SNAPSHOT_SET if not member.tree)
+"""Files of a home that no folder may be called."""
 NEVER: Final = frozenset({"installs", "bin", "backups", "state-snapshots", "logs"})
 
 
@@ -69,11 +71,13 @@ def drop_reason(path: str, *, trust: bool) -> str:
     """
     parts = path.split("/")
     if parts[0] == "profiles":
-        if len(parts) < 3 or not PROFILE_NAME.fullmatch(parts[1]):
+        if len(parts) < 3 or not PROFILE_NAME.fullmatch(parts[1]) or parts[1] == "default":
             return "is in no profile"
         parts = parts[2:]
     elif path == ZIP_NOTE:
         return "describes the archive"
+    if any("/".join(parts[:length]) in FILES for length in range(1, len(parts))):
+        return "lies below the name of a file"
     name, top = parts[-1], parts[0]
     if top in NEVER:
         return "belongs to an install, not to a home"
@@ -122,7 +126,7 @@ def import_backup(
                     raise StoreError("Nothing in the archive belongs into a home.")
                 _admit(root, chosen)
                 extract(opened, chosen, stage, limits)
-            databases = _databases(stage, chosen)
+            databases = _databases(stage, root, chosen)
             _inside(root, chosen)
             for path in databases:
                 refuse_if_held(root / path)
@@ -163,9 +167,19 @@ def _inside(root: Path, entries: list[Entry]) -> None:
             )
 
 
-def _databases(stage: Path, entries: list[Entry]) -> list[str]:
-    """Paths that are databases; each must be whole."""
+def _databases(stage: Path, root: Path, entries: list[Entry]) -> list[str]:
+    """Paths that are databases; each must be whole, and nothing else may take the place of one.
+
+    Raises:
+        StoreError: one is damaged, or a file that is none would replace a live one.
+    """
     found = [entry.path for entry in entries if entry.size and is_sqlite(stage / entry.path)]
+    for entry in entries:
+        live = root / entry.path
+        if entry.path not in found and live.is_file() and is_sqlite(live):
+            raise StoreError(
+                f"{clean(entry.path, 120)} in the archive is not a SQLite database, as the live one is."
+            )
     for path in found:
         check_copy(stage / path)
     return found

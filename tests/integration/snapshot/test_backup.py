@@ -399,3 +399,29 @@ def test_an_archive_of_ones_own_that_says_the_same_changes_and_tells_nothing(tmp
     (tmp_path / "h/config.yaml").write_text(text)
     assert import_backup(archive, tmp_path / "h", now=time.time()).kept == {}
     assert (tmp_path / "h/config.yaml").read_text() == text
+
+
+@pytest.mark.parametrize("content", [b"hello", b""])
+def test_no_file_of_another_kind_takes_the_place_of_a_database(tmp_path: Path, content: bytes) -> None:
+    """Beside it the live log would stay, and whatever it held would be gone."""
+    home = tmp_path / "h"
+    make_database(home / "state.db", 7)
+    archive = make_zip(tmp_path / "a.zip", {"state.db": content, "skills/a.md": b"x"})
+    with pytest.raises(StoreError, match=r"state\.db .* not a SQLite database"):
+        import_backup(archive, home, now=time.time(), trust=True)
+    assert rows(home / "state.db") == 7
+    assert not (home / "skills").exists()
+
+
+@pytest.mark.parametrize("path", ["config.yaml/x", "profiles/default/config.yaml", "profiles/a/state.db/x"])
+def test_no_folder_takes_the_place_of_a_file_that_a_home_has(path: str) -> None:
+    assert drop_reason(path, trust=True)
+
+
+def test_an_archive_with_a_gap_is_called_damaged(tmp_path: Path) -> None:
+    archive = make_zip(tmp_path / "a.zip", {"skills/a.md": b"x" * 5000, "config.yaml": b"a: 1\n"})
+    data = archive.read_bytes()
+    archive.write_bytes(data[:2000] + data[2007:])
+    with pytest.raises(StoreError, match="damaged") as caught:
+        import_backup(archive, tmp_path / "h", now=time.time())
+    assert "space" not in caught.value.diagnostics()
