@@ -114,6 +114,7 @@ class RestartParts:
         patience: a member's declared drain seconds -> how long somebody else's restart of it is waited for.
         wedged_wait: seconds that a process whose loop stands still gets after each signal.
         tick: seconds between two progress lines at the start of a wait.
+        target: identity that a start runs at this moment, for a restart that nobody has fixed one for; None: what the caller expects.
     """
 
     supervisors: Mapping[str, Supervisor]
@@ -130,6 +131,7 @@ class RestartParts:
     patience: Callable[[float | None], float] = patience
     wedged_wait: float = 5.0
     tick: float = 1.0
+    target: Callable[[], CodeIdentity] | None = None
 
 
 async def restart_member(
@@ -205,10 +207,15 @@ class _Restart:
         report: Report[RestartEvent],
         together: Watching | None = None,
     ) -> None:
-        self.runtime, self.expected, self.parts = runtime, expected, parts
+        self.runtime, self._expected, self.parts = runtime, expected, parts
         self.supervisor, self.report, self.together = supervisor, report, together
         self.words = ""
         self.asked = parts.clock.monotonic()
+
+    @property
+    def expected(self) -> CodeIdentity | None:
+        """What it must run: what the caller decided, or what a start runs at this moment."""
+        return self._expected if self.parts.target is None else self.parts.target()
 
     async def guarded(self, way: Awaitable[bool]) -> bool:
         """A way through whose failure is this member's own: it is reported."""

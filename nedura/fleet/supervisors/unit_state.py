@@ -217,6 +217,7 @@ _RESULT: Final[Mapping[str, tuple[str, str]]] = {
     "watchdog": ("boot", "its watchdog ended it"),
     "core-dump": ("boot", "it crashed"),
     "oom-kill": ("boot", "the kernel ended it for want of memory"),
+    "exec-condition": ("start", "a condition in its definition (ExecCondition) was not met"),
     "resources": ("boot", "the manager had not the resources to start it"),
     "start-limit-hit": ("start_limit", "it ended too often, so the manager does not start it any more"),
 }

@@ -27,6 +27,7 @@ from nedura.fleet import (
     restarts_under_way,
 )
 from nedura.fleet import gateway_services as services_of
+from nedura.fleet.restart import RestartParts
 from nedura.fleet.service.log_lines import newest_lines
 from nedura.homes import process_home, profile_name, root_home
 from nedura.wire import Event
@@ -34,7 +35,7 @@ from nedura_cli.fleet import expected_identity, gateways, own_gateway, survey
 from nedura_cli.output import Output
 
 __all__ = [
-    "install", "list_all", "migrate_legacy", "restart", "run_verb", "scope_of", "start", "status", "stop", "uninstall",
+    "install", "list_all", "migrate_legacy", "restart", "restart_parts", "run_verb", "scope_of", "start", "status", "stop", "uninstall",
 ]  # fmt: skip
 
 Scope = Literal["", "user", "system"]
@@ -54,11 +55,13 @@ async def _show(stream: AsyncGenerator[Any, None], output: Output) -> list[Event
     return seen
 
 
-def run_verb(stream: AsyncGenerator[Any, None], output: Output) -> int:
-    """Show a verb's events. One service that failed, or a note instead of a change, leaves something to do: exit 1."""
+def run_verb(
+    stream: AsyncGenerator[Any, None], output: Output, nothing: str = "no gateway of this home is installed."
+) -> int:
+    """Show a verb's events, or why there is nothing to do. One service that failed, or a note instead of a change: exit 1."""
     seen = asyncio.run(_show(stream, output))
     if not seen:
-        output.line("Nothing to do: no gateway of this home runs or is installed.")
+        output.line(f"Nothing to do: {nothing}")
     notes = [event for event in seen if isinstance(event, ServiceNote)]
     return 1 if notes and (len(notes) == len(seen) or any(note.failed for note in notes)) else 0
 
@@ -83,12 +86,14 @@ def uninstall(args: argparse.Namespace, output: Output) -> int:
 
 def start(args: argparse.Namespace, output: Output) -> int:
     """`nedura gateway start`."""
-    return run_verb(services_of(process_home()).start(scope=scope_of(args), everyone=args.everyone), output)
+    stream = services_of(process_home()).start(scope=scope_of(args), everyone=args.everyone)
+    return run_verb(stream, output, "no gateway of this install is installed as a service.")
 
 
 def stop(args: argparse.Namespace, output: Output) -> int:
     """`nedura gateway stop`."""
-    return run_verb(services_of(process_home()).stop(scope=scope_of(args), everyone=args.everyone), output)
+    stream = services_of(process_home()).stop(scope=scope_of(args), everyone=args.everyone)
+    return run_verb(stream, output, "no gateway runs." if args.everyone else "no gateway of this home runs.")
 
 
 def restart(args: argparse.Namespace, output: Output) -> int:
@@ -116,10 +121,11 @@ async def _restart(args: argparse.Namespace, output: Output) -> int:
         and (args.everyone or one.home == home)
         and (not scope or one.unit_scope == scope)
     ]
-    seen = await _show(restart_rest(members, expected_identity(), width=args.width), output)
+    parts = restart_parts()
+    seen = await _show(restart_rest(members, expected_identity(), parts=parts, width=args.width), output)
     running = [one.home for one in fleet.gateways]
     down = [one for one in busy if one not in running]
-    back = await _show(attach_restarts(down, expected_identity()), output) if down else []
+    back = await _show(attach_restarts(down, expected_identity(), parts=parts), output) if down else []
     seen += back
     restarted = {one.profile for one in back if isinstance(one, MemberRestarted)}
     running += [one for one in down if profile_name(one) in restarted]
@@ -133,6 +139,13 @@ async def _restart(args: argparse.Namespace, output: Output) -> int:
         isinstance(event, MemberFailed) or (isinstance(event, ServiceNote) and event.failed) for event in seen
     )
     return 1 if failed or not seen else 0
+
+
+def restart_parts() -> RestartParts:
+    """Parts of an operator's restart: an update beside it may move the pointer, so what counts is asked anew each time."""
+    from nedura.fleet.restart_parts import default_parts  # imports every supervisor
+
+    return attrs.evolve(default_parts(), target=expected_identity)
 
 
 def _refuse_if_served(home: Path, gateways: Sequence[Runtime]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -16,8 +18,10 @@ from nedura.fleet.restart_lock import RestartLock
 from nedura.fleet.rolling import attach_restarts, restart_rest, restarts_under_way
 from nedura.fleet.supervisors.manual import ManualSupervisor
 from nedura.installs import CodeIdentity
+from nedura_cli.fleet import expected_identity
+from nedura_cli.gateway import restart_parts
 from tests.integration.restart.daemon import identity
-from tests.integration.restart.manual import make_root, running, serving
+from tests.integration.restart.manual import make_root, running, serving, start
 from tests.unit.restart.fakes import FakeFleet, gateway
 
 HOLDER = """
@@ -78,6 +82,32 @@ async def test_a_restart_that_was_seen_too_late_is_not_done_again(tmp_path: Path
         (root / "version").write_text("3")
         (third,) = done(await restart(member, identity("3")))
         assert third != pid
+
+
+async def test_the_code_that_counts_is_the_one_at_the_end_of_the_other_restart(tmp_path: Path) -> None:
+    """An update commits, or takes its generation back, while an operator's restart waits for it: what a start runs has changed."""
+    root = make_root(tmp_path)
+    (root / "version").write_text("2")
+    async with running(root, root) as (member,):
+        other = RestartLock(root)
+        assert other.take()
+
+        def target() -> CodeIdentity:
+            return identity((root / "version").read_text())
+
+        waiting = asyncio.ensure_future(restart(member, target(), target=target))
+        await asyncio.sleep(0.2)
+        (root / "version").write_text("1")
+        os.kill(member.pid, signal.SIGKILL)
+        back = await start(root, root)
+        other.release()
+        events = await waiting
+        assert done(events) == [back.pid]
+        assert not [event for event in events if event.kind in ("restart_started", "member_failed")]
+
+
+def test_an_operators_restart_asks_what_counts_anew() -> None:
+    assert restart_parts().target is expected_identity
 
 
 async def test_a_restart_whose_process_died_is_done_by_the_one_that_waits(tmp_path: Path) -> None:

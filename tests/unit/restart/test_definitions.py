@@ -207,6 +207,7 @@ def test_show_is_read_by_key_and_in_any_order() -> None:
         ({"load": "masked"}, "masked", "masked"),
         ({"load": "not-found"}, "missing", "gone"),
         ({"active": "activating", "sub": "start"}, "ready", "still activating"),
+        ({"active": "inactive", "result": "exec-condition"}, "start", "condition"),
         ({"result": "oom-kill", "exit_status": 9}, "boot", "memory"),
         ({"active": "inactive"}, "start", "inactive"),
     ],
