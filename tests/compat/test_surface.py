@@ -178,3 +178,25 @@ def test_serve_reminders_live_as_long_as_their_process(
     assert serves.warn_pending_manual_serves() == []
     assert not serves.defer_manual_serve(row, require_alive=True)
     assert serves.retain_receipt_manual_serves({"pending_manual_serves": [row]}) == [row]
+
+
+def test_what_the_frozen_entries_import_late_needs_no_package_either() -> None:
+    """The takeover runs with `-S` until it has chosen a Python; a package that one of its late imports needs ends it."""
+    code = (
+        "import ast, importlib, sys\nsys.path.insert(0, sys.argv[1])\n"
+        "for name in sys.argv[2:]:\n"
+        "    for node in ast.walk(ast.parse(open(f'{sys.argv[1]}/nedura/{name}.py').read())):\n"
+        "        if isinstance(node, ast.ImportFrom) and (node.module or '').startswith('nedura'):\n"
+        "            module = importlib.import_module(node.module)\n"
+        "            print(node.module, *(getattr(module, a.name).__name__ for a in node.names))\n"
+    )
+    names = ("update_takeover",)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-B", "-c", code, str(ROOT), *names],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "nedura.update.ledger.receipt opened" in done.stdout

@@ -7,12 +7,26 @@ from typing import Any
 
 from nedura.clock import iso
 from nedura.errors import StoreError
+from nedura.installs import CodeIdentity
 from nedura.update.events import InterruptedFound, UpdateFinished
 from nedura.update.ledger.owner import TOLERANCE, Owner, is_alive, myself
-from nedura.update.ledger.receipt import code_of, is_finished, owed_steps, unreadable
+from nedura.update.ledger.receipt import is_finished, owed_steps, unreadable
 from nedura.update.ledger.receipts import KEEP, ReceiptStore
 
 __all__ = ["close_interrupted", "interruption", "is_abandoned"]
+
+
+def _code_of(fields: object) -> CodeIdentity:
+    """A code identity from what a receipt keeps of it; empty when that is nothing."""
+    if not isinstance(fields, Mapping):
+        return CodeIdentity()
+    return CodeIdentity(
+        install_id=str(fields.get("install_id") or ""),
+        generation=str(fields.get("generation") or ""),
+        code_sha=str(fields.get("sha") or ""),
+        code_version=str(fields.get("version") or ""),
+        tree_hash=str(fields.get("tree_hash") or ""),
+    )
 
 
 def _owner(receipt: Mapping[str, Any], pid: str, created: str) -> Owner | None:
@@ -69,7 +83,7 @@ def interruption(store: ReceiptStore) -> UpdateFinished:
         followups=tuple(owed_steps(receipt)),
         receipt=str(store.path_of(receipt)) if receipt else "",
         changed=bool(receipt.get("committed_at")),
-        now=code_of(receipt.get("post_update") or receipt.get("pre_update")),
+        now=_code_of(receipt.get("post_update") or receipt.get("pre_update")),
         unreadable=unreadable(receipt),
         went_behind=str(receipt.get("went_behind", "")),
         restored=str(receipt.get("restored", "")),

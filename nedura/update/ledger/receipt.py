@@ -1,7 +1,8 @@
 """The receipt: a pure fold over the wire events of a run (architecture.md rule 2, facts/update.md 9.2).
 
 `reduce(apply, records, opened())` is the receipt. A record is an event's wire form with `at` (ISO UTC) added by the process that
-took it. No IO, no clock: what the user saw and what the receipt says are the same stream.
+took it. No IO, no clock: what the user saw and what the receipt says are the same stream. The standard library alone, since the frozen
+takeover opens one under `-S`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from nedura.installs import CodeIdentity
 from nedura.text import one_line, redact
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "SCHEMA",
     "Receipt",
     "apply",
-    "code_of",
     "is_finished",
     "newer_of",
     "opened",
@@ -151,19 +150,6 @@ def code_fields(code: object) -> dict[str, Any] | None:
         "generation": str(code.get("generation", "")),
         "tree_hash": str(code.get("tree_hash", "")),
     }
-
-
-def code_of(fields: object) -> CodeIdentity:
-    """A code identity from what a receipt keeps of it; empty when that is nothing."""
-    if not isinstance(fields, Mapping):
-        return CodeIdentity()
-    return CodeIdentity(
-        install_id=str(fields.get("install_id") or ""),
-        generation=str(fields.get("generation") or ""),
-        code_sha=str(fields.get("sha") or ""),
-        code_version=str(fields.get("version") or ""),
-        tree_hash=str(fields.get("tree_hash") or ""),
-    )
 
 
 def _reason(value: object) -> str:
