@@ -153,12 +153,20 @@ def logs(args: argparse.Namespace, output: Output) -> int:
     """Print the newest receipts."""
     receipts = ReceiptStore(root_home(process_home())).recent(args.last)
     for receipt in receipts:
-        output.record(receipt)
+        output.record(as_it_stands(receipt))
         for line in receipt_lines(receipt):
             output.line(line)
     if not receipts:
         output.line("No update has run here yet.")
     return 0
+
+
+def as_it_stands(receipt: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A receipt for programs: one whose processes are gone does not say `running`, here as little as to people."""
+    status = status_of(receipt)
+    if status.outcome == str(receipt.get("outcome", "running")):
+        return receipt
+    return {**receipt, "outcome": status.outcome, "stop_reason": status.stop_reason}
 
 
 def receipt_lines(receipt: Mapping[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nedura.update.ledger.owner import myself
 from nedura.update.ledger.receipt import opened
 from nedura_cli.main import main
-from nedura_cli.update import receipt_lines
+from nedura_cli.update import as_it_stands, receipt_lines
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -42,6 +42,9 @@ def test_a_run_whose_processes_are_gone_is_not_shown_as_running() -> None:
     gone = receipt_lines({**alive, "pid_create_time": me.create_time - 5000})
     assert "interrupted" in gone[0]
     assert "its processes are gone" in gone[1]
+    assert as_it_stands(alive) is alive
+    told = as_it_stands({**alive, "pid_create_time": me.create_time - 5000})
+    assert (told["outcome"], told["stop_reason"], told["stage"]) == ("interrupted", "its processes are gone", "prepare")
 
 
 def test_what_is_owed_and_what_is_yours_has_its_line() -> None:
