@@ -223,6 +223,12 @@ def a_system_service_with_and_without_rights() -> None:
     )
     told = sh("journalctl", "-n", "20", f"--unit={UNIT}", check=False)
     assert any("said-by-the-unit" in line for line in shown["log"]), (shown["log"], told.stdout, told.stderr)
+    # it must outlive its user's session: an install turns lingering on where it is off
+    linger = Path("/var/lib/systemd/linger") / USER
+    sh("loginctl", "disable-linger", USER)
+    assert not linger.exists()
+    nedura_as_root("gateway", "install", "--system", "--run-as-user", USER, SUDO_USER=USER)
+    assert linger.exists()
 
 
 def main(name: str) -> int:
