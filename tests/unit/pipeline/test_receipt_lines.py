@@ -44,7 +44,11 @@ def test_a_run_whose_processes_are_gone_is_not_shown_as_running() -> None:
     assert "its processes are gone" in gone[1]
     assert as_it_stands(alive) is alive
     told = as_it_stands({**alive, "pid_create_time": me.create_time - 5000})
-    assert (told["outcome"], told["stop_reason"], told["stage"]) == ("interrupted", "its processes are gone", "prepare")
+    assert (told["outcome"], told["stop_reason"], told["stage"]) == (
+        "interrupted",
+        "its processes are gone",
+        "prepare",
+    )
 
 
 def test_what_is_owed_and_what_is_yours_has_its_line() -> None:
