@@ -17,12 +17,13 @@ from nedura.update.bounded import in_thread
 from nedura.update.commit.move import Move, bring_objects, move
 from nedura.update.events import Notice, StepDone
 from nedura.update.generation.generations import is_generation, list_generations, read_manifest
+from nedura.update.generation.owner_whole import read_whole_source
 from nedura.update.generation.pm import LOCK_TIMEOUT, collect_quietly
 from nedura.update.generation.record import read_record
 from nedura.update.source.edit_rules import parse_raw_diff
 from nedura.update.source.edits import read_edits
 from nedura.update.source.git import find_git
-from nedura.update.source.owner_checkout import Source, read_source
+from nedura.update.source.owner_checkout import Source
 from nedura.update.source.repository import open_repository
 from nedura.update.source.source_git import SourceGit, SourceGitError
 from nedura.update.source.tidy import tidy
@@ -98,7 +99,7 @@ def follow_source(paths: InstallPaths, environ: Mapping[str, str]) -> str:
     lock.acquire(LOCK_TIMEOUT)
     try:
         program = find_git(environ)
-        source = read_source(Path(record.source), program, environ)
+        source = read_whole_source(Path(record.source), environ)
         why = _why_left(paths, source, record.branch, target, environ)
         if why:
             return why

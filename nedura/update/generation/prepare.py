@@ -37,6 +37,7 @@ from nedura.update.generation.environment import environment_hash, is_complete
 from nedura.update.generation.failed import check_not_failed
 from nedura.update.generation.generations import Manifest, read_generation, read_manifest, verify_generation
 from nedura.update.generation.interpreter import Interpreter, choose
+from nedura.update.generation.owner_whole import read_whole_source
 from nedura.update.generation.prepare_environment import prepare_environment
 from nedura.update.generation.record import InstallRecord, read_record, write_record
 from nedura.update.generation.thin import python_of
@@ -50,8 +51,8 @@ from nedura.update.source.edit_merge import Merge, merge_edits
 from nedura.update.source.edit_rules import told
 from nedura.update.source.edits import Edits, read_edits
 from nedura.update.source.fetch import FetchError
-from nedura.update.source.git import Git, commit_id, find_git
-from nedura.update.source.owner_checkout import Source, read_source
+from nedura.update.source.git import Git, commit_id
+from nedura.update.source.owner_checkout import Source
 from nedura.update.source.repository import open_repository, rebuild_repository
 from nedura.update.source.target import Target, fetch_target, judge_move, keep_tip, known_tips
 from nedura.update.source.urls import Remote, parse_remote
@@ -163,7 +164,7 @@ def _source(run: Run, record: InstallRecord) -> Source | None:
     """The owner's checkout; None when it is gone: what runs does not depend on it. A release has none."""
     if record.layout == "zip" or not Path(record.source).is_dir():
         return None
-    return read_source(Path(record.source), find_git(run.environ), run.environ)
+    return read_whole_source(Path(record.source), run.environ)
 
 
 async def _prepare(work: Work) -> AsyncGenerator[Event, None]:
