@@ -204,6 +204,9 @@ async def choose_target(work: Work) -> AsyncGenerator[Event, None]:
         await moved.aclose()
     fixed = str(work.run.notes.get("target_commit", ""))
     if fixed:
+        # what the remote had is nobody's local work, also where the source is ahead of the version that is built again
+        tracking = work.source.tracking if work.source is not None else ""
+        work.known = await in_thread(known_tips, work.git, work.choice, tracking)
         work.target = Target(
             commit=commit_id(fixed),
             name=work.manifest.branch if work.manifest else "",

@@ -18,6 +18,7 @@ from nedura.installs import InstallPaths
 from nedura.locks import FileLock
 from nedura.testing.installs import Site, git, make_origin
 from nedura.update.generation.collect import collect
+from nedura.update.generation.generations import point, read_manifest
 from nedura.update.generation.install import install_checkout
 from nedura.update.generation.pm import PmCollected, collect_garbage, pm_status
 from nedura.update.generation.pm_repair import pm_sync
@@ -152,6 +153,21 @@ async def test_sync_says_in_order_or_repairs_without_the_network(stages: Stages)
     assert site.paths.current.readlink() == Path("generations/000002")
     assert site.run().stdout.splitlines()[0] == "1"
     assert (site.home / "logs/pm_receipts/pm_u1.json").is_file()
+
+
+async def test_a_sync_of_an_older_version_does_not_take_the_newer_one_for_local_edits(stages: Stages) -> None:
+    """After a way back the source stays ahead: what came from the remote is nobody's edit, and must not come back with a repair."""
+    site = stages.site
+    old = site.paths.generations / "000001"
+    site.origin.commit({"toy/value.py": "VALUE = 2\n", "toy/brought.py": "X = 1\n"}, "two")
+    await stages.update()
+    git(site.checkout, "pull", "-q", "--ff-only")
+    (site.checkout / "toy/mine.py").write_text("MINE = 1\n")
+    point(site.paths, site.paths.current, old)
+    await _sync(site)
+    assert site.run().stdout.splitlines()[0] == "1"
+    manifest = read_manifest(site.paths.current.resolve())
+    assert sorted(manifest.edits) == ["toy/mine.py"]
 
 
 async def test_a_failed_sync_leaves_what_is_current(stages: Stages) -> None:
