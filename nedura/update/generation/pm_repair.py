@@ -141,7 +141,7 @@ def _done(run: Run) -> PmSynced:
     if run.changed:
         former = run.install.pointed(run.install.previous)
         commit_sealed(run.install, run.candidate)
-        if former is not None:  # the same version again: the way back stays the version before, not the damaged one
+        if former is not None:  # the same version again: the way back stays the version before
             point(run.install, run.install.previous, former)
     receipt = _receipt(run, "success", "")
     return PmSynced(
