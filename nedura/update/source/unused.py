@@ -61,7 +61,7 @@ def drop_unused(
     }
     if sum(size for _, size in found.values()) < much:
         return ""
-    walked = git.run("rev-list", "--objects", "--all", timeout=seconds).out.splitlines()
+    walked = git.run("rev-list", "--objects", "--all", "--reflog", timeout=seconds).out.splitlines()
     named = {line[: line.find(b" ")] if b" " in line else line for line in walked}
     for oid in {*kept, *(item.decode("ascii") for item in named)}:
         found.pop(oid, None)
