@@ -18,10 +18,10 @@ from nedura.errors import FleetError, NeduraError, RefusedError, UsageError
 from nedura.fleet.claim import lock_holder
 from nedura.fleet.drain import DrainSettings
 from nedura.fleet.markers import write_marker
-from nedura.fleet.processes import system_processes
 from nedura.fleet.scope import home_key, same_home
 from nedura.fleet.service.definition import STANDARD_PATH, Wanted
 from nedura.fleet.service.events import ServiceChanged, ServiceEvent, ServiceNote, ServiceRow
+from nedura.fleet.service.holder import unit_of
 from nedura.fleet.service.legacy import migrate
 from nedura.fleet.service.manager import ServiceManager, ServiceState
 from nedura.fleet.service.place import ServicePlace
@@ -35,8 +35,7 @@ from nedura.fleet.service.rules import (
     pinned_here,
 )
 from nedura.fleet.service.systemd import SystemdManager
-from nedura.fleet.supervision import supervision_of
-from nedura.fleet.takeover import doubts, stop_member
+from nedura.fleet.takeover import stop_member
 from nedura.homes import profile_name, root_home
 from nedura.product import NEDURA, Product
 from nedura.text import clean
@@ -273,7 +272,10 @@ class Services:
         try:
             chosen, notes = await self._chosen(scope, everyone, "stop", may_be_missing=True)
         except NeduraError as error:
-            # its service is not ours to stop, or its manager is not there; the process that serves this home still is
+            # its service is not ours to stop, or its manager is not there; the process that serves this home still is,
+            # unless that very service runs it (C080)
+            if await self._runs_in_foreign_unit(self.home):
+                raise
             done = await self._stop_process(self.home, scope)
             if not done:
                 raise
@@ -294,6 +296,14 @@ class Services:
             if home_key(home).path not in served:
                 for event in await self._isolated(everyone, self._stop_process(home, scope)):
                     yield event
+
+    async def _runs_in_foreign_unit(self, home: Path) -> bool:
+        """Whether the unit that runs a home's gateway is by its definition another home's."""
+        manager, unit = self._unit_of(home)
+        if manager is None:
+            return False
+        state = await manager.state(unit)
+        return state.home is not None and not self._ours(state)
 
     def _outside(self, manager: ServiceManager, state: ServiceState) -> bool:
         """Whether a process that is none of a unit's serves its home: one started by hand, or by another unit."""
@@ -335,23 +345,7 @@ class Services:
         return [ServiceChanged(name=profile_name(home), scope="by hand", change="stopped")]
 
     def _unit_of(self, home: Path) -> tuple[ServiceManager | None, str]:
-        """The manager and the unit that the holder of a home's claim runs in, whatever its name; found by its control group."""
-        pid = lock_holder(home).pid
-        table = system_processes()
-        environ, stat = (table.environ(pid), table.stat(pid)) if pid is not None else (None, None)
-        if pid is None or environ is None or stat is None:
-            return None, ""
-        found = supervision_of(
-            environ,
-            table.argv(pid) or (),
-            pid=pid,
-            ppid=stat.ppid,
-            cgroup=table.cgroup(pid),
-            product=self.product,
-        )
-        if found.supervisor != "systemd" or doubts(pid, home, table, self.product):
-            return None, ""
-        return next((one for one in self.managers if one.scope == found.unit_scope), None), found.unit
+        return unit_of(home, self.managers, self.product)
 
     async def _stop_one(self, manager: ServiceManager, state: ServiceState) -> list[ServiceEvent]:
         check_rights(manager.scope, self.place)

@@ -15,6 +15,7 @@ from typing import Final
 from nedura.errors import RefusedError, StoreError
 from nedura.openers import file_key, openers_of
 from nedura.text import clean
+from nedura.update.source.index_note import free_dead_index
 
 __all__ = ["check_writable", "clear_stale_locks", "sweep_packs"]
 
@@ -38,8 +39,8 @@ def _locks(git_dir: Path, common_dir: Path, branch: str) -> Iterator[Path]:
             ):
                 seen.add(real)
                 yield path
-    if branch:
-        path = common_dir / "refs" / "heads" / f"{branch}.lock"
+    for ref in (*([f"heads/{branch}"] if branch else []), "stash"):
+        path = common_dir / "refs" / f"{ref}.lock"
         if path.is_file():
             yield path
 
@@ -47,13 +48,15 @@ def _locks(git_dir: Path, common_dir: Path, branch: str) -> Iterator[Path]:
 def clear_stale_locks(
     git_dir: Path, common_dir: Path, *, branch: str = "", now: float | None = None
 ) -> list[str]:
-    """Move locks of dead processes aside; returns their names.
+    """Move locks of dead processes aside; returns their names. What a killed update of ours left at the index goes at once.
 
     Raises:
         RefusedError: a lock is fresh or somebody has it open; nothing was moved.
         StoreError: one cannot be moved.
+        OSError: what a killed update left cannot be removed.
     """
     now = time.time() if now is None else now
+    free_dead_index(str(git_dir))
     locks = list(_locks(git_dir, common_dir, branch))
     for path in locks:
         _refuse_live(path, now)

@@ -160,12 +160,10 @@ def move(git: SourceGit, step: Move) -> None:
         UpdateError: nothing has moved, or everything was put back; if even that failed the marker stays for the next launch.
     """
     try:
-        git.run("update-index", "-q", "--refresh", ok=(0, 1))
-        write_marker(git.git_dir, _marker(git, step))
-    except SourceGitError as error:
-        raise UpdateError(
-            f"The checkout could not be moved: {error.reason}.", stop_class=_stop_class(error.reason)
-        ) from error
+        write_marker(
+            git.git_dir, _marker(git, step)
+        )  # before any git that locks the index: what it leaves when killed is ours
+        _refresh(git)
     except (OSError, ValueError) as error:
         raise UpdateError(
             f"The move cannot be recorded: {error}.", stop_class="checkout_move_failed"
@@ -182,6 +180,16 @@ def move(git: SourceGit, step: Move) -> None:
             f"The checkout could not be moved: {reason}.",
             stop_class=_stop_class(reason),
             advice="It is back where it was.",
+        ) from error
+
+
+def _refresh(git: SourceGit) -> None:
+    try:
+        git.run("update-index", "-q", "--refresh", ok=(0, 1))
+    except SourceGitError as error:
+        drop_marker(git.git_dir)  # nothing has moved
+        raise UpdateError(
+            f"The checkout could not be moved: {error.reason}.", stop_class=_stop_class(error.reason)
         ) from error
 
 

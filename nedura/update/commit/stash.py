@@ -17,6 +17,7 @@ import attrs
 
 from nedura.errors import UpdateError
 from nedura.text import clean
+from nedura.update.source.index_note import at_the_index
 from nedura.update.source.source_git import SourceGit, SourceGitError
 from nedura.update.source.torn import sync_paths
 
@@ -158,7 +159,8 @@ def take_out(git: SourceGit, edits: Sequence[str], untracked: Sequence[str]) -> 
     Raises:
         SourceGitError, OSError: some of them may still be edited; the entry holds all of them.
     """
-    git.run("read-tree", "--reset", "HEAD")
+    with at_the_index(git.git_dir):
+        git.run("read-tree", "--reset", "HEAD")
     known = set(git.run("ls-files", "-z").items)
     for path in (*(path for path in edits if path not in known), *untracked):
         _unlink(git.checkout, path)
@@ -171,10 +173,11 @@ def write_paths(git: SourceGit, paths: Sequence[str], index: Path | None = None)
     Raises:
         SourceGitError: git failed.
     """
-    if paths:
-        git.run("checkout-index", "-f", "-u", "-q", "-z", "--stdin", stdin=_nul(paths), index=index)
-        sync_paths(git.checkout, paths)
-    git.run("update-index", "-q", "--refresh", ok=(0, 1))
+    with at_the_index(git.git_dir):
+        if paths:
+            git.run("checkout-index", "-f", "-u", "-q", "-z", "--stdin", stdin=_nul(paths), index=index)
+            sync_paths(git.checkout, paths)
+        git.run("update-index", "-q", "--refresh", ok=(0, 1))
 
 
 def _unlink(checkout: str, path: str) -> None:
@@ -344,7 +347,8 @@ def undo_restore(git: SourceGit, restored: Restored) -> None:
     Raises:
         SourceGitError: git failed.
     """
-    git.run("read-tree", "--reset", "HEAD")
+    with at_the_index(git.git_dir):
+        git.run("read-tree", "--reset", "HEAD")
     known = set(git.run("ls-files", "-z").items)
     for path in restored.paths:
         if path not in known:

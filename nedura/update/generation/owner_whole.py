@@ -9,6 +9,7 @@ from pathlib import Path
 from nedura.errors import RefusedError
 from nedura.text import clean
 from nedura.update.source.git import find_git
+from nedura.update.source.index_note import free_dead_index
 from nedura.update.source.move_marker import MARKER
 from nedura.update.source.owner_checkout import Source, read_source
 
@@ -23,6 +24,7 @@ def read_whole_source(checkout: Path, environ: Mapping[str, str]) -> Source:
     """
     program = find_git(environ)
     source = read_source(checkout, program, environ)
+    free_dead_index(str(source.git_dir))
     if not os.path.lexists(source.git_dir / MARKER):
         return source
     from nedura.update.source.torn import TornError, mend

@@ -50,6 +50,8 @@ MODULES: Final = (
 """What recovery needs, relative to the tree; published as committed before each move."""
 LOCK: Final = "nedura-update-mend.lock"
 LOCK_WAIT: Final = 60.0
+LOCK_LIFE: Final = 0.25
+"""Seconds after which a lock on a ref that is still there belongs to nobody."""
 TRIES: Final = "nedura-update-mend-tries"
 SAME_START: Final = 2.0
 CHUNK: Final = 1024 * 1024
@@ -367,8 +369,9 @@ def _mend(checkout: str, git_dir: str, marker: MoveMarker, program: str | None) 
         raise TornError(
             f"somebody began a merge or rebase in {checkout} ({busy[0]}); finish or abort it first"
         )
-    _free_index(git_dir, marker)
     git = SourceGit(found, checkout, git_dir)
+    _free_index(git_dir, marker)
+    _free_refs(git, marker)
     head = git.run("rev-parse", "--verify", "-q", "HEAD^{commit}", ok=(0, 1, 128)).text
     if git.run("cat-file", "-e", f"{marker.target}^{{commit}}", ok=(0, 1, 128)).code != 0:
         return _retire(git, git_dir, marker, head)
@@ -417,6 +420,28 @@ def _free_index(git_dir: str, marker: MoveMarker) -> None:
     identity = lock_identity(git_dir)
     if identity and identity != marker.index_lock:
         os.unlink(os.path.join(git_dir, "index.lock"))
+
+
+def _free_refs(git: SourceGit, marker: MoveMarker) -> None:
+    """Remove the locks on HEAD and the branch that the dead move's git left; a living git holds one for milliseconds."""
+    since = os.lstat(os.path.join(git.git_dir, MARKER)).st_mtime_ns
+    names = ["HEAD.lock", *([f"{marker.ref}.lock"] if marker.ref else [])]
+    asked = [part for name in names for part in ("--git-path", name)]
+    paths = [os.path.join(git.checkout, line) for line in git.run("rev-parse", *asked).text.splitlines()]
+    found = {path: info for path in paths if (info := _lock_info(path)) and info.st_mtime_ns >= since}
+    if found:
+        time.sleep(LOCK_LIFE)
+    for path, info in found.items():
+        now = _lock_info(path)
+        if now is not None and os.path.samestat(now, info):
+            os.unlink(path)
+
+
+def _lock_info(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
 
 
 class _turn:
