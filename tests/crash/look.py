@@ -147,7 +147,10 @@ def ids_of(facts: Facts) -> set[str]:
 def _half_done(world: World) -> list[str]:
     """What an update that died has left in the owner's checkout, which a sealed install brings forward after all else."""
     checkout = world.site.checkout
-    left = [path.name for path in (checkout / ".git").glob("*.lock")]
+    locks = (checkout / ".git").rglob(
+        "*.lock"
+    )  # a lock file of our own names means nothing unless somebody holds it
+    left = [path.name for path in locks if not path.name.startswith("nedura-")]
     left += [name for name in ("nedura-update-pull",) if (checkout / ".git" / name).exists()]
     return [*left, *git(checkout, "diff", "--name-only", "HEAD").splitlines()]
 

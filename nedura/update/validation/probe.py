@@ -20,6 +20,7 @@ from nedura.update.bounded import Finished, in_thread, run_bounded
 from nedura.update.generation.environment import discard
 from nedura.update.run import Candidate
 from nedura.update.validation.probe_state import copy_state, smallest
+from nedura.update.validation.verdict import CHECK_KILLED, killed_by
 
 __all__ = ["PROBE_DEADLINE", "gateway_module", "run_probe"]
 
@@ -143,9 +144,10 @@ def _died(done: Finished, deadline: float) -> UpdateError:
     lines = [clean(line, 200) for line in done.err.decode("utf-8", "replace").splitlines() if line.strip()]
     last = f": {lines[-1]}" if lines else ""
     how = f"did not answer within {deadline:.0f} s" if done.timed_out else f"ended with {done.code}"
+    killed = killed_by(done)
     return UpdateError(
-        f"The probe of the new version {how}{last}",
-        stop_class="probe",
+        f"The probe of the new version {f'was ended by {killed}' if killed else how}{last}",
+        stop_class=CHECK_KILLED if killed else "probe",
         advice="Nothing was stopped. --no-probe skips this check.",
     )
 

@@ -21,6 +21,7 @@ from nedura.update.generation.environment import discard
 from nedura.update.run import Candidate
 from nedura.update.validation.probe_state import blanked_config, copy_state, smallest
 from nedura.update.validation.rehearse import rehearse
+from nedura.update.validation.verdict import CHECK_KILLED, killed_by
 
 __all__ = ["run_rehearsal"]
 
@@ -96,7 +97,7 @@ def _ask(candidate: Candidate, homes: dict[str, str], environ: dict[str, str]) -
         lines = done.err.decode("utf-8", "replace").strip().splitlines()
         raise UpdateError(
             f"The rehearsal of the new version gave no answer: {clean(lines[-1]) if lines else done.code}",
-            stop_class="rehearsal",
+            stop_class=CHECK_KILLED if killed_by(done) else "rehearsal",
         ) from error
     if failed:
         name, why = next(iter(sorted(failed.items())))

@@ -22,6 +22,7 @@ from nedura.update.generation.generations import read_manifest
 from nedura.update.run import Candidate, Run
 from nedura.update.validation.probe import run_probe
 from nedura.update.validation.rehearsal import run_rehearsal
+from nedura.update.validation.verdict import CHECK_KILLED, condemns, killed_by
 from nedura.wire import Event
 
 __all__ = ["import_closure", "validate"]
@@ -47,7 +48,7 @@ async def validate(run: Run) -> AsyncGenerator[Event, None]:
         run: the update; its candidate is prepared.
 
     Raises:
-        UpdateError: it is not fit; its inputs are remembered and refused until they change.
+        UpdateError: it is not fit; its inputs are remembered and refused until they change, unless the machine was at fault.
     """
     candidate, paths = run.candidate, run.install
     if candidate is None or paths is None:
@@ -60,7 +61,8 @@ async def validate(run: Run) -> AsyncGenerator[Event, None]:
         async for event in checks:
             yield event
     except UpdateError as error:
-        remember_failed(paths, candidate.inputs, error.message, run.clock.time())
+        if condemns(error):
+            remember_failed(paths, candidate.inputs, error.message, run.clock.time())
         raise
     finally:
         await checks.aclose()
@@ -116,6 +118,12 @@ def import_closure(candidate: Candidate, product: Product, paths: InstallPaths) 
         timeout=IMPORT_TIMEOUT,
         sweep=True,
     )
+    if name := killed_by(done):
+        raise UpdateError(
+            f"The import check of the new version was ended by {name}.",
+            stop_class=CHECK_KILLED,
+            advice="Nothing was changed. Try again; look whether memory is short: journalctl -k",
+        )
     if done.code != 0:
         raise _import_failure(done.err, done.timed_out)
     return _judge_modules(done.out, candidate, product)

@@ -82,6 +82,24 @@ async def test_a_version_that_does_not_import_is_refused_and_remembered(stages: 
     assert stages.site.run().stdout == "well\n"
 
 
+@pytest.mark.parametrize("fault", ["os.kill(os.getpid(), 9)", "raise OSError(28, 'No space left on device')"])
+async def test_a_check_that_the_machine_ended_condemns_no_version(
+    stages: Stages, tmp_path: Path, fault: str
+) -> None:
+    """Found by the crash harness (checkout seed 36326): the kernel ends the biggest process, and updates were refused for good."""
+    short = tmp_path / "memory-is-short"
+    short.touch()
+    stages.site.origin.commit(
+        {"toy/main.py": f"import os\nif os.path.exists({str(short)!r}): {fault}\nprint('well')\n"}
+    )
+    for _ in range(2):
+        with pytest.raises(UpdateError, match=r"was ended by SIGKILL|does not import"):
+            await stages.update()
+    short.unlink()
+    await stages.update()
+    assert stages.site.run().stdout == "well\n"
+
+
 async def test_take_back_is_the_old_generation_again(stages: Stages) -> None:
     stages.site.origin.commit({"toy/value.py": "VALUE = 4\n"})
     run = await stages.update()
