@@ -353,7 +353,10 @@ async def fake_launchd(
         for job in list(launchd.jobs.values()):
             job.leaving = True
             if job.pid:
-                os.killpg(job.pid, signal.SIGKILL)  # the job's shell and what it waits for, as launchd does
+                with contextlib.suppress(ProcessLookupError):  # it may have ended by itself a moment ago
+                    os.killpg(
+                        job.pid, signal.SIGKILL
+                    )  # the job's shell and what it waits for, as launchd does
             await launchd._leave(job)
         server.close()
         for task in asyncio.all_tasks() - {asyncio.current_task()}:

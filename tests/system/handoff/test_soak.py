@@ -46,7 +46,7 @@ def test_the_soak_sees_a_planted_bug(bug: str) -> None:
 
 def test_without_a_tracer_it_kills_by_time_and_says_what_it_cannot_show(tmp_path: Path) -> None:
     environ = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
-    command = [sys.executable, "-m", "tests.soak", "--json", "--seed", "3", "--steps", "40"]
+    command = [sys.executable, "-m", "tests.soak", "--json", "--seed", "3", "--steps", "120"]
     for ci, code in (("", 0), ("true", 1)):
         done = subprocess.run(
             command,
