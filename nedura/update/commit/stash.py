@@ -337,8 +337,9 @@ def _restage(git: SourceGit, parked: Parked, head: str) -> None:
         return
     merged, _ = _merge(git, parked.base, head, staged)
     if merged is not None:
-        git.run("read-tree", merged)
-        git.run("update-index", "-q", "--refresh", ok=(0, 1))
+        with at_the_index(git.git_dir):
+            git.run("read-tree", merged)
+            git.run("update-index", "-q", "--refresh", ok=(0, 1))
 
 
 def undo_restore(git: SourceGit, restored: Restored) -> None:

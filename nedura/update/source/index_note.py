@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from nedura.errors import StoreError
 from nedura.records import write_bytes
 from nedura.update.ledger.owner import Owner, is_alive, myself
 from nedura.update.source.move_marker import lock_identity
+from nedura.update.source.source_git import SourceGitError
 
 __all__ = ["NOTE", "at_the_index", "free_dead_index"]
 
@@ -22,10 +24,13 @@ def at_the_index(git_dir: str) -> Iterator[None]:
     """While this runs an `index.lock` is ours unless it was there before; killed in the middle, the next update removes it.
 
     Raises:
-        StoreError: the note cannot be written; nothing was begun.
+        SourceGitError: the note cannot be written, as git's own lock could not; nothing was begun.
     """
     me, path = myself(), os.path.join(git_dir, NOTE)
-    write_bytes(Path(path), f"{me.pid} {me.create_time!r} {lock_identity(git_dir)}".encode())
+    try:
+        write_bytes(Path(path), f"{me.pid} {me.create_time!r} {lock_identity(git_dir)}".encode())
+    except StoreError as error:
+        raise SourceGitError("update-index", 1, error.message) from error
     try:
         yield
     finally:

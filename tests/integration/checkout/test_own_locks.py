@@ -10,10 +10,10 @@ import pytest
 from nedura.errors import RefusedError
 from nedura.update.commit.gitlocks import clear_stale_locks
 from nedura.update.commit.move import Move, move
-from nedura.update.commit.stash import save, take_out
+from nedura.update.commit.stash import restore, save, take_out
 from nedura.update.source.index_note import NOTE, at_the_index, free_dead_index
 from nedura.update.source.move_marker import MARKER, MoveMarker, lock_identity, write_marker
-from nedura.update.source.source_git import SourceGit
+from nedura.update.source.source_git import SourceGit, SourceGitError
 from nedura.update.source.torn import mend
 from tests.integration.checkout.trees import Tree, make_tree
 
@@ -39,15 +39,25 @@ def test_every_git_that_locks_the_index_runs_under_a_note_or_the_marker(tmp_path
     tree.commit({"README": "two\n"})
     target = tree.fetch()
     (tree.checkout / "toy/value.py").write_text("VALUE = 'edited'\n")
+    tree.git("add", "toy/value.py")
     runner, log = watched(tree, tmp_path)
-    save(runner, ["toy/value.py"], [], now=1_800_000_000.0, branch="main")
+    parked = save(runner, ["toy/value.py"], [], now=1_800_000_000.0, branch="main")
     take_out(runner, ["toy/value.py"], [])
     move(runner, Move(pre=pre, target=target, branch="main", was_branch="main"))
+    assert restore(runner, parked).paths == ("toy/value.py",)
     told = log.read_text().split()
-    assert len(told) >= 5
+    assert len(told) >= 8
     assert set(told) == {"ours"}
     assert not Path(runner.git_dir, NOTE).exists()
     assert tree.head == target
+
+
+def test_a_note_that_cannot_be_written_fails_as_git_would(tmp_path: Path) -> None:
+    """Whoever parks or gives back edits has an answer to that; a record's error would have passed it by."""
+    tree = make_tree(tmp_path)
+    (Path(tree.runner().git_dir) / NOTE).mkdir()
+    with pytest.raises(SourceGitError), at_the_index(tree.runner().git_dir):
+        raise AssertionError("nothing may begin")
 
 
 def test_the_index_lock_of_a_killed_update_goes_and_nobody_elses(tmp_path: Path) -> None:
