@@ -25,7 +25,7 @@ import attrs
 
 from nedura._version import __version__
 from nedura.errors import RecordCorrupt, StoreError
-from nedura.records import read_json
+from nedura.records import MAX_RECORD, read_json
 
 __all__ = [
     "MAX_NOTE",
@@ -47,6 +47,7 @@ RELEASE: Final = ".nedura-release.json"
 MAX_NOTE: Final = 32 << 20
 GENERATION_NAME: Final = re.compile(r"^[0-9]{6,}\Z")
 _SHA: Final = re.compile(r"^[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
+_REMOTE: Final = re.compile(rb'^[ \t]*\[remote "', re.MULTILINE | re.IGNORECASE)
 
 
 @attrs.frozen(kw_only=True)
@@ -204,26 +205,39 @@ def sealed_install_of(path: Path) -> InstallPaths | None:
 def checkout_head(folder: Path) -> str:
     """HEAD of a checkout without running git: its `.git/config` may run programs (threats.md 1)."""
     try:
-        git_dir = folder / ".git"
-        if git_dir.is_file():
-            text = git_dir.read_text("utf-8")
-            if not text.startswith("gitdir:"):
-                return ""
-            git_dir = folder / text.removeprefix("gitdir:").strip()
+        git_dir = _git_dir(folder)
         head = (git_dir / "HEAD").read_text("ascii").strip()
         if not head.startswith("ref:"):
             return head if _SHA.match(head) else ""
         return _resolve_ref(git_dir, head.removeprefix("ref:").strip())
-    except (OSError, UnicodeDecodeError):
+    except (OSError, ValueError):  # also what is no text, and a path with a NUL in it
         return ""
 
 
-def _resolve_ref(git_dir: Path, ref: str) -> str:
-    common = git_dir
+def _git_dir(folder: Path) -> Path:
+    """The git folder of a checkout.
+
+    Raises:
+        OSError, ValueError: its `.git` leads to none.
+    """
+    git_dir = folder / ".git"
+    if not git_dir.is_file():
+        return git_dir
+    text = git_dir.read_text("utf-8")
+    if not text.startswith("gitdir:"):
+        raise ValueError("names no folder")
+    return folder / text.removeprefix("gitdir:").strip()
+
+
+def _common_dir(git_dir: Path) -> Path:
     try:
-        common = git_dir / (git_dir / "commondir").read_text("utf-8").strip()
+        return git_dir / (git_dir / "commondir").read_text("utf-8").strip()
     except OSError:
-        pass
+        return git_dir
+
+
+def _resolve_ref(git_dir: Path, ref: str) -> str:
+    common = _common_dir(git_dir)
     for base in (git_dir, common):
         try:
             value = (base / ref).read_text("ascii").strip()
@@ -238,23 +252,39 @@ def _resolve_ref(git_dir: Path, ref: str) -> str:
 
 
 def checkout_of(path: Path) -> Path | None:
-    """The git checkout that a file lies in; None outside any, and inside an unpacked release that lies in one."""
+    """The git checkout that a file lies in; None outside any, and in an unpacked release (`release_of`)."""
     for folder in Path(os.path.realpath(path)).parents:
+        if (folder / RELEASE).exists() and not _follows_a_remote(folder):
+            return None
         if (folder / ".git").exists():
             return folder
-        if (folder / RELEASE).exists():
-            return None
     return None
 
 
 def release_of(path: Path) -> Path | None:
-    """The unpacked release that a file lies in; None outside any, and in a checkout, which git updates."""
+    """The unpacked release that a file lies in; None outside any, and in a checkout, which git updates.
+
+    A `.git` makes a checkout of a release only when it follows a remote and has something checked out: after a bare `git init`
+    nobody would update it any more.
+    """
     for folder in Path(os.path.realpath(path)).parents:
+        if (folder / RELEASE).exists():
+            return None if _follows_a_remote(folder) else folder
         if (folder / ".git").exists():
             return None
-        if (folder / RELEASE).exists():
-            return folder
     return None
+
+
+def _follows_a_remote(folder: Path) -> bool:
+    """Whether a folder's `.git` names a remote and has a commit checked out; read as text, as HEAD is."""
+    if not checkout_head(folder):
+        return False
+    try:
+        config = _common_dir(_git_dir(folder)) / "config"
+        with open(config, "rb") as file:
+            return _REMOTE.search(file.read(MAX_RECORD)) is not None
+    except (OSError, ValueError):
+        return False
 
 
 def _released_code(folder: Path) -> CodeIdentity:

@@ -71,9 +71,12 @@ def _record(run: Run, paths: InstallPaths) -> Source:
     packages = package_folders()
     try:
         known = read_record(paths)
+    except RecordMissing:
+        known = None
+    if known is not None and known.layout != "zip":
         if (known.python, known.packages) != (sys.executable, packages):
             write_record(paths, attrs.evolve(known, python=sys.executable, packages=packages))
-    except RecordMissing:
+    else:  # the first update, or the folder was an unpacked release before
         make_folder(paths.folder)
         make_folder(paths.generations)
         record = InstallRecord(

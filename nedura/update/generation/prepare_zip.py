@@ -98,8 +98,12 @@ def _record(run: Run, paths: InstallPaths) -> tuple[Note, InstallRecord]:
     if note is None:
         raise UpdateError("This tree says nowhere what it is.", stop_class="no_git")
     try:
-        record = attrs.evolve(read_record(paths), python=sys.executable, packages=package_folders())
+        known = read_record(paths)
     except RecordMissing:
+        known = None
+    if known is not None and known.layout == "zip":
+        record = attrs.evolve(known, python=sys.executable, packages=package_folders())
+    else:  # the first update, or the folder was a checkout before
         make_folder(paths.folder)
         make_folder(paths.generations)
         record = InstallRecord(

@@ -110,14 +110,18 @@ def _unpacked(root_home: Path, anchor: Path, kind: InstallKind) -> Subject:
 def _as_release(kind: InstallKind, tree: Path, install: InstallPaths) -> InstallKind:
     """An unpacked release is updated from the address that was pinned, or else that its note names; without one it is not."""
     from nedura.update.source.release import archive_remote, read_note  # only a release needs it
+    from nedura.update.source.release_check import pinned_address
 
     if not kind.updatable:
         return kind
+    if os.path.lexists(tree / ".git"):
+        return _as_released_and_git(kind)
     try:
         note = read_note(tree)
-        archive_remote(
-            read_record(install).remote_url if install.record.is_file() else note.archive if note else ""
-        )
+        if note is None:
+            archive_remote("")
+        else:
+            pinned_address(install, note)
     except NeduraError as error:
         return attrs.evolve(
             kind,
@@ -129,6 +133,19 @@ def _as_release(kind: InstallKind, tree: Path, install: InstallPaths) -> Install
             exit_code=1,
         )
     return attrs.evolve(kind, kind="zip")
+
+
+def _as_released_and_git(kind: InstallKind) -> InstallKind:
+    """A release with a `.git` that follows nobody: neither git nor the swap may touch it before its owner has said whose it is."""
+    return attrs.evolve(
+        kind,
+        kind="zip",
+        updatable=False,
+        mechanism="move .git out of the folder, and its releases go on; or give it a remote and check out what that has",
+        code="git_in_release",
+        reason="This is an unpacked release, and its folder was made a git repository (git init) that follows no remote.",
+        exit_code=1,
+    )
 
 
 def _as_bare(kind: InstallKind) -> InstallKind:

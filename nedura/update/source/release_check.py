@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
-from nedura.errors import UpdateError
+from nedura.errors import RecordMissing, UpdateError
 from nedura.installs import CodeIdentity, InstallPaths
 from nedura.update.generation.record import read_record
 from nedura.update.source.release import Note, archive_remote, is_downgrade, read_note
@@ -20,12 +20,17 @@ Asked = tuple[str, str, str, Remote, str]
 
 
 def pinned_address(install: InstallPaths, note: Note) -> Remote:
-    """Where updates of a release come from: the pinned address, before the first update the one of its note.
+    """Where updates of a release come from: the pinned address, before its first update as a release the one of its note.
 
     Raises:
         RefusedError: it cannot be used.
+        StoreError: the record cannot.
     """
-    return archive_remote(read_record(install).remote_url if install.record.is_file() else note.archive)
+    try:
+        record = read_record(install)
+    except RecordMissing:
+        return archive_remote(note.archive)
+    return archive_remote(record.remote_url if record.layout == "zip" else note.archive)
 
 
 def ask_release(
