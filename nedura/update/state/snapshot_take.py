@@ -21,7 +21,8 @@ from nedura.errors import StoreError
 from nedura.locks import locked
 from nedura.records import fsync_folder, make_folder, write_json
 from nedura.text import clean
-from nedura.update.generation.durable import own_folder, remove_tree, start_writing, sync_files
+from nedura.update.generation.durable import own_folder, remove_tree, start_writing
+from nedura.update.generation.environment import sync_filesystem
 from nedura.update.state.raw_file import is_sqlite, may_be_sqlite
 from nedura.update.state.snapshot_manifest import (
     FOLDER,
@@ -89,6 +90,15 @@ class _Content:
     failed_dbs: dict[str, str] = attrs.field(factory=dict)
     oversized: list[str] = attrs.field(factory=list)
     skipped: dict[str, str] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class _Database:
+    """A copied database: its path below the home, the copy, and the copy's hash."""
+
+    relative: str
+    target: Path
+    sha256: str
 
 
 def take_snapshot(
@@ -180,7 +190,7 @@ def _take(
     busy_limit: float,
     monotonic: Callable[[], float],
 ) -> Taken | None:
-    content, databases = _Content(), list[tuple[str, Path]]()
+    content, databases = _Content(), list[_Database]()
     for source in sources:
         if stop.is_set():
             raise StoreError("The snapshot was stopped.")
@@ -192,7 +202,7 @@ def _take(
             _capture(source, stage, content, databases, stop, taking, busy_limit, monotonic)
     taking.current, taking.target = "checking", None
     _check(content, databases, stop)
-    sync_files(stage)
+    sync_filesystem(stage)
     if not content.files:
         return None
     manifest = Manifest(
@@ -231,7 +241,7 @@ def _capture(
     source: Source,
     stage: Path,
     content: _Content,
-    databases: list[tuple[str, Path]],
+    databases: list[_Database],
     stop: threading.Event,
     taking: Taking,
     busy_limit: float,
@@ -244,9 +254,12 @@ def _capture(
         make_folder(target.parent)
         if _as_database(source):
             os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            copy_database(source.path, target, stop=stop, busy_limit=busy_limit, monotonic=monotonic)
+            digest = hashlib.sha256()
+            copy_database(
+                source.path, target, stop=stop, busy_limit=busy_limit, monotonic=monotonic, digest=digest
+            )
             start_writing(target)
-            databases.append((source.relative, target))
+            databases.append(_Database(source.relative, target, digest.hexdigest()))
         else:
             content.files[source.relative], content.sha256[source.relative] = copy_plain(source.path, target)
     except FileNotFoundError:  # gone since it was listed: as if it had never been there
@@ -303,22 +316,19 @@ def copy_plain(source: Path, target: Path) -> tuple[int, str]:
     return size, digest.hexdigest()
 
 
-def _check(content: _Content, databases: list[tuple[str, Path]], stop: threading.Event) -> None:
-    """Hash and `quick_check` every database copy; a bad copy is a failure and does not stay."""
-    for relative, target in databases:
+def _check(content: _Content, databases: list[_Database], stop: threading.Event) -> None:
+    """`quick_check` every database copy; a bad copy is a failure and does not stay."""
+    for database in databases:
         if stop.is_set():
             raise StoreError("The snapshot was stopped.")
+        relative, target = database.relative, database.target
         try:
-            with os.fdopen(os.open(target, os.O_RDONLY | os.O_CLOEXEC), "rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
             check_copy(target)
-        except (StoreError, OSError) as error:
+        except StoreError as error:
             target.unlink(missing_ok=True)
-            content.failed_dbs[relative] = (
-                error.message if isinstance(error, StoreError) else str(error.strerror)
-            )
+            content.failed_dbs[relative] = error.message
         else:
-            content.files[relative], content.sha256[relative] = target.stat().st_size, digest
+            content.files[relative], content.sha256[relative] = target.stat().st_size, database.sha256
 
 
 def _publish(stage: Path, manifest: Manifest, keep: int) -> Taken:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import sqlite3
 import struct
@@ -38,10 +39,10 @@ __all__ = [
 BUSY_LIMIT: Final = 10.0
 """Seconds of continuous BUSY or LOCKED after which a copy gives up."""
 BUSY_SLEEP: Final = 0.05
-PIECE: Final = 8 * 1024 * 1024
-"""Bytes between two looks at whether a copy shall stop."""
+PIECE: Final = 256 * 1024
+"""Bytes that are read, hashed and written while they are in the processor's own cache; a copy may stop between two."""
 _BUSY_CODES: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-_NO_RANGE: Final = (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+_FICLONE: Final = 0x40049409  # ioctl_ficlone(2)
 _LOCK_START: Final = 0x40000000  # SQLite's PENDING_BYTE; the shared range follows it
 _LOCK_LENGTH: Final = 512
 
@@ -76,6 +77,7 @@ def copy_database(
     stop: threading.Event | None = None,
     busy_limit: float = BUSY_LIMIT,
     monotonic: Callable[[], float] = time.monotonic,
+    digest: hashlib._Hash | None = None,
 ) -> None:
     """Copy a live database consistently into a new file, whatever writers do meanwhile. Blocks the thread.
 
@@ -85,13 +87,14 @@ def copy_database(
         stop: ends the waiting for a locked source.
         busy_limit: seconds of continuous lock after which it gives up.
         monotonic: clock in seconds.
+        digest: fed with the copy's bytes.
 
     Raises:
         DatabaseError: not a database, locked for too long, damaged, or no room.
     """
     try:
         try:
-            _copy(source, target, _source_mode(source), stop, busy_limit, monotonic)
+            _copy(source, target, _source_mode(source), stop, busy_limit, monotonic, digest)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode not in (
                 sqlite3.SQLITE_READONLY_ROLLBACK,
@@ -99,7 +102,7 @@ def copy_database(
             ):
                 raise
             # A crashed writer left a journal; whoever opens the database next rolls it back, so we may as well.
-            _copy(source, target, "rw", stop, busy_limit, monotonic)
+            _copy(source, target, "rw", stop, busy_limit, monotonic, digest)
     except (sqlite3.Error, OSError) as error:
         raise DatabaseError(f"{clean(source.name)} cannot be copied: {clean(error)}.") from error
 
@@ -111,8 +114,9 @@ def _copy(
     stop: threading.Event | None,
     busy_limit: float,
     monotonic: Callable[[], float],
+    digest: hashlib._Hash | None,
 ) -> None:
-    if _copy_at_rest(source, target, mode, stop):
+    if _copy_at_rest(source, target, mode, stop, digest):
         return
     started = monotonic()
 
@@ -134,6 +138,13 @@ def _copy(
         for pragma in ("journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE", "cache_size=-64"):
             writing.execute(f"PRAGMA {pragma}")
         reading.backup(writing, pages=-1, progress=progress, sleep=BUSY_SLEEP)
+    _feed(target, digest)
+
+
+def _feed(path: Path, digest: hashlib._Hash | None) -> None:
+    if digest is not None:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:
+            hashlib.file_digest(file, lambda: digest)
 
 
 def _go_on(stop: threading.Event | None) -> None:
@@ -141,7 +152,9 @@ def _go_on(stop: threading.Event | None) -> None:
         raise DatabaseError("The copy was stopped.")
 
 
-def _copy_at_rest(source: Path, target: Path, mode: str, stop: threading.Event | None) -> bool:
+def _copy_at_rest(
+    source: Path, target: Path, mode: str, stop: threading.Event | None, digest: hashlib._Hash | None
+) -> bool:
     """Copy the file itself while a read transaction holds it still; False when only the backup API can, and nothing was copied.
 
     In rollback mode the shared lock keeps every writer out of the file. In write-ahead mode writers go to the log, and only a checkpoint
@@ -161,7 +174,15 @@ def _copy_at_rest(source: Path, target: Path, mode: str, stop: threading.Event |
             return False
         if _log_waits(source):
             return False
-        return _copy_bytes(handle, target, stop)
+        writing = os.open(target, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            if _share_blocks(handle, writing):
+                _feed(target, digest)
+            else:
+                _copy_bytes(handle, writing, stop, digest)
+        finally:
+            os.close(writing)
+        return True
 
 
 def _log_waits(source: Path) -> bool:
@@ -171,32 +192,37 @@ def _log_waits(source: Path) -> bool:
         return False
 
 
-def _copy_bytes(reading: int, target: Path, stop: threading.Event | None) -> bool:
-    """All bytes within the kernel; False, and an empty target, where the file system cannot or the file ends early.
+def _share_blocks(reading: int, writing: int) -> bool:
+    """Let a file share another's blocks until one of them changes (XFS, Btrfs); False where that cannot be, and nothing was written."""
+    if sys.platform != "linux":
+        return False
+    try:
+        fcntl.ioctl(writing, _FICLONE, reading)
+    except OSError:  # only a shortcut: copying says what is wrong, if anything is
+        return False
+    return True
+
+
+def _copy_bytes(
+    reading: int, writing: int, stop: threading.Event | None, digest: hashlib._Hash | None
+) -> None:
+    """Write all bytes of a file that nobody changes, and feed them to a hash on their way.
 
     Raises:
-        OSError: no room, or the disk failed.
+        OSError: no room, the disk failed, or the file ended early.
     """
-    if not hasattr(os, "copy_file_range"):  # Linux has it
-        return False
+    piece = memoryview(bytearray(PIECE))
     size, done = os.fstat(reading).st_size, 0
-    writing = os.open(target, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        while done < size:
-            _go_on(stop)
-            try:
-                moved = os.copy_file_range(reading, writing, min(PIECE, size - done), done, done)
-            except OSError as error:
-                if error.errno not in _NO_RANGE:
-                    raise
-                moved = 0
-            if moved == 0:
-                os.ftruncate(writing, 0)
-                return False
-            done += moved
-        return True
-    finally:
-        os.close(writing)
+    while done < size:
+        _go_on(stop)
+        part = piece[: os.preadv(reading, [piece], done)]
+        if not part:
+            raise OSError(errno.EIO, "it became shorter while it was read")
+        if digest is not None:
+            digest.update(part)
+        done += len(part)
+        while part:
+            part = part[os.write(writing, part) :]
 
 
 def check_copy(path: Path) -> None:

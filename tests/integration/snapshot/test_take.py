@@ -346,7 +346,7 @@ async def test_its_events_cross_the_wire(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_is_never_visible_before_it_is_durable(tmp_path: Path) -> None:
-    """The order of system calls: every copy and the manifest are fsynced, then the rename, then the folder."""
+    """The order of system calls: every copy is written, then one syncfs for the tree, the manifest, the rename, the folder."""
     if not Path("/usr/bin/strace").exists():
         pytest.skip("strace is not installed")
     home = tmp_path / "h"
@@ -354,7 +354,7 @@ def test_a_snapshot_is_never_visible_before_it_is_durable(tmp_path: Path) -> Non
     (home / "config.yaml").write_text("a: 1\n")
     trace = tmp_path / "trace"
     subprocess.run(
-        ["strace", "-f", "-y", "-qq", "-o", str(trace), "-e", "trace=fsync,rename,renameat,renameat2", *take(home)],
+        ["strace", "-f", "-y", "-qq", "-o", str(trace), "-e", "trace=write,fsync,syncfs,rename,renameat,renameat2", *take(home)],
         check=True,
     )  # fmt: skip
     lines = [line for line in trace.read_text().splitlines() if "state-snapshots" in line]
@@ -364,13 +364,17 @@ def test_a_snapshot_is_never_visible_before_it_is_durable(tmp_path: Path) -> Non
         if "rename" in line and line.count("state-snapshots") == 2 and "manifest" not in line
     )
     before, after = lines[:publish], lines[publish + 1 :]
-    for name in ("state.db>", "config.yaml>", ".partial>", "manifest.json"):
-        assert any("fsync" in line and name in line for line in before), name
-    assert any("fsync" in line and "state-snapshots>" in line for line in after)
-    synced = next(n for n, line in enumerate(before) if "fsync" in line and "manifest" in line)
-    assert all("manifest" in line or "partial>" in line for line in before[synced:]), (
+    flushed = next(n for n, line in enumerate(before) if "syncfs" in line and ".partial>" in line)
+    for name in ("state.db>", "config.yaml>"):
+        written = [n for n, line in enumerate(before) if "write(" in line and name in line]
+        assert written, name
+        assert max(written) < flushed, name
+    assert all("manifest" in line or "partial>" in line for line in before[flushed:]), (
         "the manifest comes last"
     )
+    for name in ("manifest.json", ".partial>"):
+        assert any("fsync" in line and name in line for line in before[flushed:]), name
+    assert any("fsync" in line and "state-snapshots>" in line for line in after)
 
 
 def take(home: Path) -> list[str]:
@@ -386,8 +390,8 @@ TAKE = (
 
 
 @pytest.mark.parametrize("fault", ["error=EIO", "error=ENOSPC", "signal=KILL"])
-@pytest.mark.parametrize("when", [1, 3, 5])
-def test_a_fault_at_any_fsync_leaves_the_older_snapshot(tmp_path: Path, fault: str, when: int) -> None:
+@pytest.mark.parametrize("flush", ["syncfs", "fsync:when=1", "fsync:when=2", "fsync:when=3"])
+def test_a_fault_at_any_fsync_leaves_the_older_snapshot(tmp_path: Path, fault: str, flush: str) -> None:
     if not Path("/usr/bin/strace").exists():
         pytest.skip("strace is not installed")
     home = tmp_path / "h"
@@ -395,8 +399,9 @@ def test_a_fault_at_any_fsync_leaves_the_older_snapshot(tmp_path: Path, fault: s
     (home / "config.yaml").write_text("a: 1\n")
     old = take_snapshot("default", home, label="pre-update", keep=1, now=1_000_000_000)
     assert isinstance(old, Taken)
+    call, colon, when = flush.partition(":")
     done = subprocess.run(
-        ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync", "-e", f"inject=fsync:{fault}:when={when}", *take(home)],
+        ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={call}:{fault}{colon}{when}", *take(home)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == (3 if "error" in fault else -9), done.stdout + done.stderr
