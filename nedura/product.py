@@ -18,7 +18,7 @@ class Build:
         name: short id, used in receipts.
         command: argv run in the tree; `{python}` is replaced by the generation's interpreter.
         inputs: paths or globs in the tree whose content decides whether the artifact is current.
-        artifact: path in the tree that must exist afterwards.
+        artifact: path in the tree that must exist afterwards: a file or a folder of files, with links that stay inside it.
         stamp: file under the root home that says "this install has it", empty for builds every install gets.
         timeout: seconds.
     """

@@ -15,9 +15,9 @@ from nedura.errors import RecordMissing, StoreError
 from nedura.installs import InstallPaths
 from nedura.product import Build
 from nedura.records import make_folder, read_json, write_json
+from nedura.update.generation.artifact import drop, is_artifact, leaves_trace
 from nedura.update.generation.build_run import built, inside
 from nedura.update.generation.builds import Decision, decide_builds
-from nedura.update.generation.environment import discard
 from nedura.update.generation.tree import list_tree
 from nedura.update.generation.tree_rules import Entry
 from nedura.update.source.git import Git
@@ -45,7 +45,7 @@ def wanted_builds(builds: Sequence[Build], checkout: Path, root_home: Path, stat
         for build in builds
         if not build.stamp
         or build.name in made
-        or (checkout / build.artifact).exists()
+        or leaves_trace(checkout / build.artifact)
         or (root_home / build.stamp).exists()
     ]
 
@@ -90,7 +90,7 @@ class CheckoutBuilds:
         return decide_builds(
             builds,
             self._entries,
-            artifacts={b.name: (self._checkout / b.artifact).exists() for b in builds},
+            artifacts={b.name: is_artifact(self._checkout / b.artifact) for b in builds},
             stamps={b.name: b.name in wanted for b in builds},
             current=read_made(self._paths.folder),
         )
@@ -144,11 +144,4 @@ def swap_in(made: Path, target: Path) -> None:
             raise
     finally:
         for rest in (staged, old):
-            _drop(rest)
-
-
-def _drop(path: Path) -> None:
-    if path.is_symlink() or path.is_file():
-        path.unlink()
-    else:
-        discard(path)
+            drop(rest)

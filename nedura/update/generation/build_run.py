@@ -22,6 +22,7 @@ from nedura.records import make_folder, write_json
 from nedura.text import clean
 from nedura.update.bounded import in_thread, run_bounded
 from nedura.update.events import FollowUp, Notice, Skipped, StepDone
+from nedura.update.generation.artifact import check_artifact, drop, is_artifact, leaves_trace
 from nedura.update.generation.builds import Decision, decide_builds
 from nedura.update.generation.candidate import Building, Inputs
 from nedura.update.generation.environment import discard
@@ -50,8 +51,12 @@ def decisions_for(
     return decide_builds(
         builds,
         entries,
-        artifacts={b.name: tree is not None and (tree / b.artifact).exists() for b in builds},
-        stamps={b.name: bool(b.stamp) and (root_home / b.stamp).exists() for b in builds},
+        artifacts={b.name: tree is not None and is_artifact(tree / b.artifact, links=False) for b in builds},
+        stamps={
+            b.name: (bool(b.stamp) and (root_home / b.stamp).exists())
+            or (tree is not None and leaves_trace(tree / b.artifact))
+            for b in builds
+        },
         current=manifest.builds if manifest is not None else {},
     )
 
@@ -156,7 +161,7 @@ def _run(building: Building, build: Build) -> None:
     ) as made:
         target = inside(building.tree, build.artifact)
         make_folder(target.parent)
-        discard(target)
+        drop(target)
         os.rename(made, target)
 
 
@@ -182,7 +187,7 @@ def built(
         environ: where the child's variables come from.
 
     Raises:
-        UpdateError: it failed, took too long, or left no artifact.
+        UpdateError: it failed, took too long, or left no artifact that can be taken.
     """
     scratch = make_folder(folder / f".tmp.build.{secrets.token_hex(6)}")
     try:
@@ -200,8 +205,7 @@ def built(
             last = (done.err or done.out).decode("utf-8", "replace").strip().splitlines()[-1:]
             raise UpdateError(f"exit {done.code}: {clean(' '.join(last))}", stop_class="build")
         made = inside(tree, build.artifact)
-        if not made.exists():
-            raise UpdateError(f"{clean(build.artifact)} was not made", stop_class="build")
+        check_artifact(made, tree)
         yield made
     finally:
         discard(scratch)
@@ -230,8 +234,8 @@ def _link_or_copy(source: str, target: str) -> str:
 def _keep_old(building: Building, build: Build) -> None:
     """A failed build leaves the artifact that was there."""
     try:
-        if building.base is not None and (building.base.tree / build.artifact).exists():
-            discard(inside(building.tree, build.artifact))
+        if building.base is not None and is_artifact(building.base.tree / build.artifact, links=False):
+            drop(inside(building.tree, build.artifact))
             _take_over(building, build)
             _note_files(building, build)
     except (
