@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Final
 
-from nedura.errors import UpdateError
+from nedura.errors import StoreError, UpdateError
 from nedura.installs import InstallPaths
 from nedura.product import Product
 from nedura.profiles import list_profiles
@@ -20,6 +20,7 @@ from nedura.update.generation.environment import verify_environment
 from nedura.update.generation.failed import remember_failed
 from nedura.update.generation.generations import read_manifest
 from nedura.update.run import Candidate, Run
+from nedura.update.validation.essentials import check_essentials
 from nedura.update.validation.probe import run_probe
 from nedura.update.validation.rehearsal import run_rehearsal
 from nedura.update.validation.verdict import CHECK_KILLED, condemns, killed_by
@@ -61,6 +62,7 @@ async def validate(run: Run) -> AsyncGenerator[Event, None]:
         async for event in checks:
             yield event
     except UpdateError as error:
+        _name_edits(error, candidate)
         if condemns(error):
             remember_failed(paths, candidate.inputs, error.message, run.clock.time())
         raise
@@ -68,7 +70,28 @@ async def validate(run: Run) -> AsyncGenerator[Event, None]:
         await checks.aclose()
 
 
+def _name_edits(error: UpdateError, candidate: Candidate) -> None:
+    """A version that carries local edits may fail for them: what to do is not the publisher's alone."""
+    try:
+        edits = sorted(read_manifest(candidate.folder).edits)
+    except StoreError:
+        return
+    if edits and error.stop_class != CHECK_KILLED:
+        more = f" and {len(edits) - 3} more" if len(edits) > 3 else ""
+        shown = ", ".join(clean(path, 60) for path in edits[:3])
+        error.advice = f"Nothing was changed. Look first at the local edits that it carries: {shown}{more}."
+
+
+def _running_tree(run: Run, paths: InstallPaths) -> Path | None:
+    """The files that run now."""
+    if run.layout != "sealed":
+        return run.checkout
+    current = paths.pointed()
+    return None if current is None else current / "tree"
+
+
 async def _checks(run: Run, candidate: Candidate, paths: InstallPaths) -> AsyncGenerator[Event, None]:
+    check_essentials(candidate.tree, _running_tree(run, paths), run.product)
     yield Progress(stage="validate", label="imports")
     began = time.monotonic()
     count = await in_thread(import_closure, candidate, run.product, paths)
