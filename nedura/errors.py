@@ -6,12 +6,14 @@
     ├── UsageError              the caller asked for something impossible        exit 2
     │   └── ProfileError        a profile name or operation that cannot be
     ├── RefusedError            admission said no, nothing was changed           exit 2
+    │   └── ForeignOwner        a home or checkout of another user
     ├── ConfigError             a config file that cannot be read or written
     ├── StoreError              a durable record or store of ours
     │   ├── RecordMissing       it is not there
     │   ├── RecordUnreadable    the system would not let us read it (never "empty")
     │   ├── RecordCorrupt       its bytes make no sense
     │   ├── UnsafePath          symlink, foreign owner, wrong kind of file
+    │   │   └── ForeignFolder   root in another user's folder                   exit 2
     │   └── LockTimeout         another process holds the lock
     ├── FleetError              a runtime or a service manager
     ├── UpdateError             a stage of an update
@@ -30,6 +32,8 @@ from typing import ClassVar
 __all__ = [
     "ConfigError",
     "FleetError",
+    "ForeignFolder",
+    "ForeignOwner",
     "LockTimeout",
     "NeduraError",
     "PortalError",
@@ -93,6 +97,10 @@ class RefusedError(NeduraError):
     code = "refused"
 
 
+class ForeignOwner(RefusedError):
+    """Raised when a home or a checkout belongs to another user: nothing of ours is left there, not even a receipt."""
+
+
 class ConfigError(NeduraError):
     """Raised when a config file cannot be read, understood or written."""
 
@@ -127,6 +135,12 @@ class UnsafePath(StoreError):
     """Raised when a path is a link, of another kind, or of another owner than it must be."""
 
     code = "unsafe_path"
+
+
+class ForeignFolder(UnsafePath):
+    """Raised when root would make something in another user's folder, which its owner could neither read nor replace."""
+
+    exit_code = 2
 
 
 class LockTimeout(StoreError):

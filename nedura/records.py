@@ -17,7 +17,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from nedura.errors import RecordCorrupt, RecordMissing, RecordUnreadable, StoreError, UnsafePath
+from nedura.errors import (
+    ForeignFolder,
+    RecordCorrupt,
+    RecordMissing,
+    RecordUnreadable,
+    StoreError,
+    UnsafePath,
+)
 from nedura.text import clean
 
 __all__ = [
@@ -70,11 +77,24 @@ def check_folder(folder: Path) -> None:
         )
 
 
+def _check_abroad(folder: Path, owner: int) -> None:
+    """Root makes nothing in another user's folder: its owner could neither read nor replace it (threats.md 4, #15718).
+
+    Raises:
+        ForeignFolder: root would.
+    """
+    if owner != 0 and os.geteuid() == 0:
+        raise ForeignFolder(
+            f"{_name(folder)} belongs to user {owner}.", advice=f"Run it as that user: sudo -u '#{owner}' ..."
+        )
+
+
 def make_folder(folder: Path, mode: int = 0o700) -> Path:
     """Create a folder (and what is missing above it) with `mode` whatever the umask; an existing one is left as it is.
 
     Raises:
         StoreError: it cannot be made.
+        ForeignFolder: root would make it in another user's folder.
     """
     missing = []
     probe = folder
@@ -82,6 +102,8 @@ def make_folder(folder: Path, mode: int = 0o700) -> Path:
         missing.append(probe)
         probe = probe.parent
     try:
+        if missing:
+            _check_abroad(probe, os.stat(probe).st_uid)
         for path in reversed(missing):
             if os.path.lexists(
                 path.parent / ".deleted" / path.name
@@ -137,6 +159,7 @@ def open_ours(path: Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
         RecordMissing: not there (and not created).
         UnsafePath: a link, another kind of file, another owner, or a second name.
         RecordUnreadable: the system refused.
+        ForeignFolder: root would make it in another user's folder.
     """
     with _folder_handle(path.parent) as folder:
         create = flags & os.O_CREAT
@@ -165,6 +188,7 @@ def open_ours(path: Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
 
 
 def _create(path: Path, base: int, mode: int, folder: int) -> int:
+    _check_abroad(path.parent, os.fstat(folder).st_uid)
     try:
         handle = os.open(path.name, base | os.O_CREAT | os.O_EXCL, mode, dir_fd=folder)
     except FileExistsError:  # somebody else made it meanwhile
@@ -254,8 +278,10 @@ def write_bytes(path: Path, data: bytes, mode: int = 0o600) -> None:
     Raises:
         StoreError: it could not be written; the old content stands.
         UnsafePath: something that is not a plain file of ours is in its place.
+        ForeignFolder: root would write in another user's folder.
     """
     with _folder_handle(path.parent) as folder:
+        _check_abroad(path.parent, os.fstat(folder).st_uid)
         _check_place(path, folder)
         temp = f".{path.name}.tmp.{os.getpid()}.{secrets.token_hex(6)}"
         try:

@@ -17,7 +17,7 @@ from typing import Final
 import attrs
 
 from nedura.clock import Clock, SystemClock, iso
-from nedura.errors import NeduraError, RefusedError, StoreError, UpdateError, UsageError
+from nedura.errors import ForeignOwner, NeduraError, RefusedError, StoreError, UpdateError, UsageError
 from nedura.homes import current_home, root_home
 from nedura.product import NEDURA, Product
 from nedura.text import clean, redact
@@ -148,11 +148,15 @@ class _Pipeline:
         admission = await self._admit()
         if admission is None:
             await asyncio.to_thread(check_choices, run)
+        if isinstance(admission, ForeignOwner):
+            self.journal.writes = False
+            yield self._answer(admission)
+            return
         lock = UpdateLock(run.root_home, stages.lock_file(run), run.product, run.environ)
         try:
             lock.acquire(run.started_at)
         except RefusedError as refused:
-            for event in self._refused_by_lock(refused):
+            for event in self._refused_by_lock(refused, admission):
                 yield event
             return
         run.lock_fds = lock.fds
@@ -201,8 +205,11 @@ class _Pipeline:
             ),
         ]
 
-    def _refused_by_lock(self, refused: RefusedError) -> list[Event]:
-        """An own archived receipt; `latest.json` belongs to the run that holds the lock (decision 18)."""
+    def _refused_by_lock(self, refused: RefusedError, admission: Refusal | NeduraError | None) -> list[Event]:
+        """An own archived receipt; `latest.json` belongs to the run that holds the lock (decision 18).
+
+        What admission said comes first: who updates this install is the same answer on a read-only home or beside another run (C007).
+        """
         self.journal.latest = False
         stages.refuse_chat(self.run, self.journal.store.newest())
         found: list[Event] = []
@@ -210,8 +217,17 @@ class _Pipeline:
             found.append(self._take(self._started()))
         else:
             self.journal.writes = False
-        found.append(self._finish("refused", 2, reason=refused.diagnostics(), stop_class=refused.code))
+        found.append(self._answer(refused if admission is None else admission))
         return found
+
+    def _answer(self, said: Refusal | NeduraError) -> UpdateFinished:
+        """The last event of a run that admission or the lock kept from beginning."""
+        if isinstance(said, RefusedError):
+            return self._finish("refused", said.exit_code, reason=said.diagnostics(), stop_class=said.code)
+        if isinstance(said, NeduraError):
+            stop_class = said.stop_class if isinstance(said, UpdateError) else said.code
+            return self._failed(said.diagnostics(), stop_class)
+        return self._refusal(said)
 
     def _take(self, event: Event) -> Event:
         self.journal.take(event)
@@ -249,13 +265,8 @@ class _Pipeline:
             ending = self._ended()
         except Refused as refused:
             ending = self._refusal(refused.refusal)
-        except RefusedError as error:
-            ending = self._finish(
-                "refused", error.exit_code, reason=error.diagnostics(), stop_class=error.code
-            )
         except NeduraError as error:
-            stop_class = error.stop_class if isinstance(error, UpdateError) else error.code
-            ending = self._failed(error.diagnostics(), stop_class)
+            ending = self._answer(error)
         except (asyncio.CancelledError, GeneratorExit):
             self._interrupted()
             raise

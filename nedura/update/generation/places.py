@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from nedura.errors import RefusedError
+from nedura.errors import ForeignOwner, RefusedError
 from nedura.text import clean
 
 __all__ = ["check_home_place", "check_parents", "check_private"]
@@ -60,15 +60,15 @@ def check_home_place(home: Path, *, me: int | None = None, look: Stat = os.stat)
     """`check_parents` of a root home, and the home itself must be ours: root never works in another user's home (decision 53).
 
     Raises:
-        RefusedError: it is not.
+        ForeignOwner: it is another user's.
+        RefusedError: others can write to a folder above it.
     """
     me = os.geteuid() if me is None else me
     if home.exists():
         owner = look(home).st_uid
         if owner != me:
-            who = f"user {owner}"
-            raise RefusedError(
-                f"{clean(str(home), 300)} belongs to {who}.",
+            raise ForeignOwner(
+                f"{clean(str(home), 300)} belongs to user {owner}.",
                 advice=f"Run it as that user: sudo -u '#{owner}' ...",
             )
     check_parents(home, me=me, look=look)
@@ -88,7 +88,7 @@ def check_private(folder: Path, *, me: int | None = None, look: Stat = os.stat) 
             return
     if look(real).st_uid != me:
         owner = look(real).st_uid
-        raise RefusedError(
+        raise ForeignOwner(
             f"{clean(str(real), 300)} belongs to user {owner}.",
             advice=f"Run it as that user: sudo -u '#{owner}' ...",
         )
