@@ -27,6 +27,7 @@ from nedura.update.source.owner_checkout import Source
 from nedura.update.source.repository import open_repository
 from nedura.update.source.source_git import SourceGit, SourceGitError
 from nedura.update.source.tidy import tidy
+from nedura.update.source.unfinished import has_operation
 from nedura.update.source.unused import drop_unused
 from nedura.wire import Event
 
@@ -117,6 +118,8 @@ def _why_left(
     """Why the source stays where it is; empty when it may follow."""
     if source.head == target:
         return "it is there already"
+    if begun := has_operation(source.git_dir):
+        return f"left: {begun} is not finished there"
     if not source.branch or source.branch != branch:
         return f"left: {source.branch or 'no branch'} is checked out, updates follow {branch or 'releases'}"
     git = open_repository(paths, source, environ)

@@ -17,6 +17,7 @@ from nedura.errors import RecordMissing, UpdateError
 from nedura.installs import CodeIdentity, InstallPaths
 from nedura.locks import FileLock
 from nedura.records import make_folder
+from nedura.text import clean
 from nedura.update.bounded import in_thread
 from nedura.update.commit_point import paths_of
 from nedura.update.events import Notice, Prepared
@@ -25,12 +26,13 @@ from nedura.update.generation.fork import choose_on_fork
 from nedura.update.generation.generations import Manifest
 from nedura.update.generation.kept import current_candidate
 from nedura.update.generation.prepare import LOCK_TIMEOUT, Work, build_aside, open_work
-from nedura.update.generation.record import InstallRecord, read_record, write_record
+from nedura.update.generation.record import InstallRecord, own_branch, read_record, write_record
 from nedura.update.run import Run
 from nedura.update.source.edit_merge import merge_edits
 from nedura.update.source.edits import Edits
 from nedura.update.source.git import find_git
 from nedura.update.source.owner_checkout import Source, read_source
+from nedura.update.source.unfinished import has_operation, unfinished_text
 from nedura.wire import Event
 
 __all__ = ["prepare_checkout"]
@@ -84,7 +86,7 @@ def _record(run: Run, paths: InstallPaths) -> Source:
             source=str(source.checkout),
             remote_url=source.remote_url or str(source.checkout),
             remote_name=source.remote_name,
-            branch=source.remote_branch or source.branch or "main",
+            branch=own_branch(source),
             layout="checkout",
             command=run.product.command,
             created=iso(run.clock.time()),
@@ -114,6 +116,15 @@ async def _prepare(run: Run, work: Work, source: Source) -> AsyncGenerator[Event
     finally:
         await chosen.aclose()
     assert work.target is not None
+    begun = has_operation(source.git_dir)
+    if begun and work.target.commit != source.head:
+        raise UpdateError(
+            f"{begun[0].upper()}{begun[1:]} is not finished in {clean(str(source.checkout), 200)}.",
+            stop_class="local_changes_blocked",
+            advice="Finish it or abort it, then try again.",
+        )
+    if begun:
+        yield Notice(text=unfinished_text(begun, clean(str(source.checkout), 200)), warning=True)
     run.notes.setdefault("for_completion", {})["builds"] = wanted_builds(
         run.product.builds, source.checkout, run.root_home, paths_of(run).folder
     )

@@ -6,11 +6,12 @@ from typing import Any, Literal
 
 import attrs
 
-from nedura.errors import RecordCorrupt
+from nedura.errors import RecordCorrupt, StoreError
 from nedura.installs import InstallPaths
 from nedura.records import read_json, write_json
+from nedura.update.source.owner_checkout import Source
 
-__all__ = ["InstallRecord", "read_record", "write_record"]
+__all__ = ["InstallRecord", "followed_branch", "own_branch", "read_record", "write_record"]
 
 
 @attrs.frozen(kw_only=True)
@@ -63,6 +64,20 @@ def read_record(paths: InstallPaths) -> InstallRecord:
         return InstallRecord(**fields, packages=packages, extra=extra)  # type: ignore[arg-type]
     except (AttributeError, TypeError) as error:
         raise RecordCorrupt(f"install.json of install {paths.install_id} makes no sense.") from error
+
+
+def own_branch(source: Source) -> str:
+    """Branch that the first update of a checkout begins to follow."""
+    return source.remote_branch or source.branch or "main"
+
+
+def followed_branch(paths: InstallPaths, source: Source) -> str:
+    """Branch that an update of a checkout follows: the recorded one, whatever is checked out in the meantime."""
+    try:
+        record = read_record(paths)
+    except StoreError:
+        return own_branch(source)
+    return own_branch(source) if record.layout == "zip" else record.branch
 
 
 def write_record(paths: InstallPaths, record: InstallRecord) -> None:

@@ -12,6 +12,8 @@ import attrs
 from nedura.clock import Clock, SystemClock
 from nedura.homes import current_home, root_home
 from nedura.product import NEDURA, Product
+from nedura.update.source.unfinished import unfinished_text
+from nedura.wire import LATER
 
 __all__ = ["Plan", "PlanRuntime", "plan_update"]
 
@@ -85,6 +87,7 @@ class Plan:
         deadline_s: seconds of the whole run.
         deadline_given: whether the caller chose those seconds; else they are the sum of the stages.
         summary: one line about the fleet.
+        unfinished: what somebody began in the source with git and did not finish, as `a rebase`; empty when nothing.
     """
 
     kind: ClassVar[str] = "plan"
@@ -116,6 +119,7 @@ class Plan:
     deadline_s: float = 0.0
     deadline_given: bool = False
     summary: str = ""
+    unfinished: str = attrs.field(default="", metadata=LATER)
 
     @property
     def copy(self) -> str:
@@ -150,6 +154,8 @@ class Plan:
         lines += [f"  Updates come from {self.remote}, {self.follows}"] if self.remote else []
         lines += [f"  That is a fork of {self.fork_of}"] if self.fork_of else []
         lines += [f"  Pinned to {self.pinned}"] if self.pinned else []
+        if self.unfinished:
+            lines.append(f"  ⚠ {unfinished_text(self.unfinished, self.source)}")
         lines += [f"  ⚠ {text}" for text in self.conflicts]
         lines += self._edit_lines()
         if self.ignored_programs:

@@ -22,7 +22,7 @@ from nedura.profiles import list_profiles, stray_profiles
 from nedura.records import make_folder
 from nedura.text import clean
 from nedura.update.bounded import in_thread
-from nedura.update.generation.record import read_record
+from nedura.update.generation.record import followed_branch, read_record
 from nedura.update.planning.admission import Subject, find_subject
 from nedura.update.planning.deadlines import deadlines, total
 from nedura.update.planning.install_kind import InstallKind
@@ -32,6 +32,7 @@ from nedura.update.source.channels import channel_key, choose_channel
 from nedura.update.source.edits import Edits, read_edits
 from nedura.update.source.git import Git, find_git
 from nedura.update.source.owner_checkout import Source, read_source
+from nedura.update.source.unfinished import has_operation
 from nedura.update.source.urls import parse_remote, upstream_of
 from nedura.update.state.snapshot_set import FILE_CAP, expand
 
@@ -235,8 +236,11 @@ def _source(
         return _release(subject.install, subject.checkout)
     program = find_git(environ)
     source = read_source(subject.checkout, program, environ)
-    fields: dict[str, Any] = {"ignored_programs": source.exec_keys}
-    branch, url = source.remote_branch, source.remote_url or str(source.checkout)
+    fields: dict[str, Any] = {
+        "ignored_programs": source.exec_keys,
+        "unfinished": has_operation(source.git_dir),
+    }
+    branch, url = followed_branch(subject.install, source), source.remote_url or str(source.checkout)
     if subject.layout == "sealed":
         record = read_record(subject.install)
         branch, url = record.branch, record.remote_url
@@ -268,7 +272,7 @@ def _source(
 
 def _release(install: InstallPaths, tree: Path) -> dict[str, Any]:
     """Address and local edits of an unpacked release; an archive can carry none of them, so that they stop an update."""
-    from nedura.update.commit.zip_swap import changed_files  # only a release needs these
+    from nedura.update.commit.zip_tree import changed_files  # only a release needs these
     from nedura.update.source.release import read_note
     from nedura.update.source.release_check import pinned_address
 

@@ -16,14 +16,16 @@ from nedura.errors import UpdateError
 from nedura.installs import InstallPaths
 from nedura.product import Product
 from nedura.update.generation.environment import discard
-from nedura.update.generation.record import read_record
+from nedura.update.generation.record import followed_branch, read_record
 from nedura.update.planning.admission import Subject, find_subject, refusal_of
 from nedura.update.source.channels import Choice, channel_key, choose_channel
 from nedura.update.source.git import Git, find_git
 from nedura.update.source.owner_checkout import Source, read_source
 from nedura.update.source.repository import open_repository
 from nedura.update.source.target import Target, fetch_target, known_tips
+from nedura.update.source.unfinished import has_operation, unfinished_text
 from nedura.update.source.urls import Remote, parse_remote
+from nedura.wire import LATER
 
 __all__ = ["EVENTS", "CheckResult", "check_for_update"]
 
@@ -42,6 +44,7 @@ class CheckResult:
         remote: where it was asked, without credentials.
         command: how to update.
         reason: why it is managed or unknown.
+        unfinished: what somebody began in the source with git and did not finish, in one sentence; empty when nothing.
     """
 
     kind: ClassVar[str] = "check"
@@ -53,6 +56,7 @@ class CheckResult:
     remote: str = ""
     command: str = ""
     reason: str = ""
+    unfinished: str = attrs.field(default="", metadata=LATER)
 
     @property
     def copy(self) -> str:
@@ -67,6 +71,10 @@ class CheckResult:
     @property
     def copy_terminal(self) -> str:
         """Terminal form."""
+        return f"{self._state_text}{f' ⚠ {self.unfinished}' if self.unfinished else ''}"
+
+    @property
+    def _state_text(self) -> str:
         match self.state:
             case "current":
                 local = (
@@ -142,7 +150,13 @@ def check_for_update(
         target=target.commit,
         remote=question.remote.shown,
         command=subject.kind.mechanism,
+        unfinished=_unfinished(question.source),
     )
+
+
+def _unfinished(source: Source | None) -> str:
+    begun = has_operation(source.git_dir) if source is not None else ""
+    return unfinished_text(begun, str(source.checkout)) if source is not None and begun else ""
 
 
 def _check_release(subject: Subject, environ: Mapping[str, str]) -> CheckResult:
@@ -184,7 +198,8 @@ def _question(
         url, pinned, current = record.remote_url, record.branch, subject.code.code_sha
     else:
         assert source is not None
-        url, pinned, current = source.remote_url or str(source.checkout), source.remote_branch, source.head
+        url, pinned = source.remote_url or str(source.checkout), followed_branch(install, source)
+        current = source.head
     configured = read_config(root_home).text(channel_key(install.install_id))
     return _Question(
         install=install,
