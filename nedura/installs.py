@@ -35,6 +35,7 @@ __all__ = [
     "checkout_head",
     "find_installs",
     "generation_of",
+    "git_folder",
     "install_id_for",
     "read_identity",
     "release_of",
@@ -212,6 +213,15 @@ def checkout_head(folder: Path) -> str:
         return _resolve_ref(git_dir, head.removeprefix("ref:").strip())
     except (OSError, ValueError):  # also what is no text, and a path with a NUL in it
         return ""
+
+
+def git_folder(checkout: Path) -> Path | None:
+    """The git folder of a checkout, also of a linked worktree; None when there is none. Read-only."""
+    try:
+        found = _git_dir(checkout)
+    except (OSError, ValueError):
+        return None
+    return found if found.is_dir() else None
 
 
 def _git_dir(folder: Path) -> Path:

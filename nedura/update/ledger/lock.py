@@ -17,6 +17,7 @@ from typing import ClassVar, Final
 import attrs
 
 from nedura.errors import RecordMissing, RefusedError, StoreError
+from nedura.installs import git_folder
 from nedura.locks import locked
 from nedura.product import Product
 from nedura.records import make_folder, open_ours, read_bytes, remove, write_bytes
@@ -37,6 +38,8 @@ __all__ = [
 
 V1_CEILING: Final = 20 * 60.0
 """Seconds after which a version 1 marker (no creation time) is stale."""
+CLOCK_SLACK: Final = 60.0
+"""Seconds that a version 1 marker may lie ahead of this clock."""
 
 
 class LockHeld(RefusedError):
@@ -97,10 +100,10 @@ def parse_record(data: bytes) -> LockRecord | None:
 
 
 def is_live(record: LockRecord | None, now: float) -> bool:
-    """Whether a record's owner still runs; version 1 ages out."""
+    """Whether a record's owner still runs; version 1 ages out, also where a clock was set back since it was written."""
     if record is None:
         return False
-    if record.version == 1 and now - record.started > V1_CEILING:
+    if record.version == 1 and not -CLOCK_SLACK <= now - record.started <= V1_CEILING:
         return False
     return is_alive(record.owner)
 
@@ -156,11 +159,11 @@ def lock_place(folder: Path, checkout: Path | None, product: Product) -> Path:
     name = f"{product.command}-update.lock"
     if checkout is None:
         return folder / f".{name}"
-    git_folder = checkout / ".git"
-    if not git_folder.is_dir():
+    folder_of_git = git_folder(checkout)
+    if folder_of_git is None:
         return checkout / f".{name}"
     # there nothing may end in .lock: that is how git's own left-overs are known
-    return git_folder / f"{product.command}-update-holder"
+    return folder_of_git / f"{product.command}-update-holder"
 
 
 def is_running(root_home: Path, lock_file: Path, product: Product, now: float) -> bool:
@@ -268,9 +271,10 @@ class UpdateLock:
             self._flock(handle)
         except BlockingIOError as error:
             holder = parse_record(os.pread(handle, 4096, 0))
-            really = () if is_live(holder, now) or self._adopted else holders(handle)
+            really = () if is_live(holder, now) else holders(handle)
             os.close(handle)
-            if self._adopted:  # an ancestor holds it for us
+            keepers = really or ((holder.owner.pid,) if holder is not None else ())
+            if self._adopted and any(map(self._is_ours, keepers)):  # it is held for us
                 return
             pid = holder.owner.pid if holder is not None else 0
             elapsed = max(0.0, now - holder.started) if holder else None
@@ -299,7 +303,7 @@ class UpdateLock:
             try:
                 return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                if not again or self._adopted:
+                if not again:
                     raise
                 time.sleep(0.02)
         return None
