@@ -23,6 +23,7 @@ from nedura.records import fsync_folder, make_folder, read_json, write_json, wri
 from nedura.text import clean, redact
 from nedura.update.bounded import run_bounded
 from nedura.update.generation.interpreter import Interpreter, inspect
+from nedura.update.generation.start_hooks import is_start_hook, judge_pth
 
 __all__ = [
     "EnvironmentRequest",
@@ -269,20 +270,17 @@ def _diagnose(tool: str, output: str) -> UpdateError:
 
 
 def _judge_pth(packages: Path) -> None:
-    """Refuse a `.pth` file that would run code at interpreter start, and start-up hooks, before any of it starts."""
-    for path in sorted(packages.iterdir()):
-        if path.name in ("sitecustomize.py", "usercustomize.py", "sitecustomize", "usercustomize"):
+    """Refuse a `.pth` file that would run code or lead elsewhere, and start-up modules, before any of it starts."""
+    for name in sorted(os.listdir(packages)):
+        folder = (packages / name).is_dir()
+        if is_start_hook(f"{name}/" if folder else name):
             raise UpdateError(
-                f"A package brings {path.name}, which would run at each start.", stop_class="dependencies"
+                f"A package brings {clean(name)}, which would run at each start.", stop_class="dependencies"
             )
-        if path.suffix != ".pth":
-            continue
-        text = path.read_bytes()[:65536].decode("utf-8", "replace")
-        if any(re.match(r"\s*import[\s;]", line) for line in text.splitlines()):
-            raise UpdateError(
-                f"A package brings {clean(path.name)}, which would run code at each start.",
-                stop_class="dependencies",
-            )
+        if name.endswith(".pth") and not folder:
+            why = judge_pth(str(packages), name)
+            if why:
+                raise UpdateError(f"A package brings {clean(name)}, {why}.", stop_class="dependencies")
 
 
 def _judge_packages(packages: Path) -> None:

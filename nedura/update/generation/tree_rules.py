@@ -11,6 +11,7 @@ import attrs
 
 from nedura.errors import UpdateError
 from nedura.text import clean
+from nedura.update.generation.start_hooks import is_start_hook
 
 __all__ = [
     "Entry",
@@ -158,9 +159,11 @@ def check_start_hooks(entries: Iterable[Entry], roots: Iterable[str]) -> None:
     Raises:
         UpdateError: names the entry.
     """
-    places = {f"{root}/{hook}".lstrip("/") for root in roots for hook in ("sitecustomize", "usercustomize")}
+    prefixes = [f"{root}/" if root else "" for root in roots]
     for entry in entries:
-        if entry.path.removesuffix(".py") in places or any(entry.path.startswith(f"{p}/") for p in places):
+        if not left_out(entry.path) and any(
+            entry.path.startswith(p) and is_start_hook(entry.path[len(p) :]) for p in prefixes
+        ):
             raise _bad(entry.path, "which would run at each start of Python")
 
 

@@ -11,13 +11,14 @@ from nedura.update.generation.tree_rules import MAX_BLOB, find_twins, needs_lfs
 from nedura.update.source.edit_rules import Change, LeftOut
 from nedura.update.source.git import Git
 
-__all__ = ["unfit_changes", "unfit_files", "unfit_names"]
+__all__ = ["UNREADABLE", "unfit_changes", "unfit_files", "unfit_names"]
 
+UNREADABLE = "it cannot be read"
 TOO_LARGE = f"it is larger than {MAX_BLOB >> 20} MB"
 
 
 def unfit_files(checkout: Path, names: Iterable[str]) -> list[LeftOut]:
-    """Changed tracked files that git must not even read: what is no file any more, and what is larger than any tree may hold."""
+    """Changed tracked files that git must not even read: what is no file any more, may not be read, or is larger than any tree may hold."""
     left = []
     for name in names:
         try:
@@ -27,6 +28,8 @@ def unfit_files(checkout: Path, names: Iterable[str]) -> list[LeftOut]:
         if stat.S_ISREG(info.st_mode):
             if info.st_size > MAX_BLOB:
                 left.append(LeftOut(path=name, reason=TOO_LARGE))
+            elif not os.access(checkout / name, os.R_OK):
+                left.append(LeftOut(path=name, reason=UNREADABLE))
         elif not (stat.S_ISLNK(info.st_mode) or stat.S_ISDIR(info.st_mode)):
             left.append(LeftOut(path=name, reason="it is no regular file"))
     return left

@@ -9,6 +9,7 @@ import attrs
 
 from nedura.errors import UpdateError
 from nedura.text import clean
+from nedura.update.generation.start_hooks import is_start_hook
 from nedura.update.generation.tree_rules import Entry, check_entries, left_out
 
 __all__ = ["OWN_FILES", "Change", "LeftOut", "judge_change", "judge_untracked", "parse_raw_diff"]
@@ -27,7 +28,6 @@ OWN_FILES: Final = frozenset(
     }
 )
 """Files that we or older releases put into a checkout: never somebody's edit."""
-_START_HOOKS: Final = ("sitecustomize.py", "usercustomize.py")
 
 
 @attrs.frozen(kw_only=True)
@@ -62,6 +62,12 @@ def parse_raw_diff(data: bytes) -> list[Change]:
     return changes
 
 
+def _runs_at_start(path: str) -> bool:
+    """Whether Python would take it up by itself, wherever its path begins: which folders those are is the product's choice."""
+    parts = path.split("/")
+    return path.endswith(".pth") or any(is_start_hook("/".join(parts[n:])) for n in range(len(parts)))
+
+
 def _bad_name(path: str) -> str:
     try:
         check_entries([Entry("100644", "", 0, path)])
@@ -81,12 +87,11 @@ def judge_untracked(
         size: bytes.
         taken: bytes of those that are carried already.
     """
-    name = path.rstrip("/").rpartition("/")[2]
     if path.endswith("/") or kind == "folder":
         return "it is a git repository of its own"
     if kind != "file":
         return "it is a link" if kind == "link" else "it is no regular file"
-    if name.endswith(".pth") or name in _START_HOOKS:
+    if _runs_at_start(path):
         return "it would run at each start of Python"
     if size > MAX_UNTRACKED:
         return f"it is larger than {MAX_UNTRACKED >> 20} MB"
@@ -103,8 +108,7 @@ def judge_change(change: Change) -> str:
         return "it is a link"
     if change.new_mode == "160000":
         return "it is a submodule"
-    name = change.path.rpartition("/")[2]
-    if name.endswith(".pth") or name in _START_HOOKS:
+    if _runs_at_start(change.path):
         return "it would run at each start of Python"
     return _bad_name(change.path)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextvars
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator, Mapping
@@ -18,10 +19,11 @@ from typing import Final, Literal
 
 import attrs
 
-from nedura.errors import UpdateError
-from nedura.records import write_new
+from nedura.errors import StoreError, UpdateError
+from nedura.records import make_folder, write_new
 from nedura.text import clean
-from nedura.update.source.edit_content import unfit_changes, unfit_files
+from nedura.update.generation.environment import discard
+from nedura.update.source.edit_content import UNREADABLE, unfit_changes, unfit_files
 from nedura.update.source.edit_rules import (
     MAX_COUNT,
     Change,
@@ -36,6 +38,8 @@ from nedura.update.source.owner_checkout import Source
 
 __all__ = ["Edits", "blob_of", "diff_trees", "read_edits"]
 
+MAX_INDEX: Final = 512 << 20
+_SHARED: Final = re.compile(r"sharedindex\.[0-9a-f]{40,64}\Z")
 _UNTRACKED: Final = ("ls-files", "-o", "-z", "--exclude-standard")
 
 
@@ -94,7 +98,13 @@ def _excludes(source: Source, scratch: Path) -> Path:
         except OSError:
             continue
     target = scratch.with_name(f"{scratch.name}.exclude")
-    write_new(target, data)
+    try:
+        write_new(target, data)
+    except OSError as error:
+        raise StoreError(
+            f"{clean(str(target.parent), 300)} cannot be written: {error.strerror}.",
+            advice="Check its owner, its permissions and the free space.",
+        ) from error
     return target
 
 
@@ -102,7 +112,7 @@ def _excludes(source: Source, scratch: Path) -> Path:
 def _reader(git: Git, source: Source, folder: Path) -> Iterator[_Reader]:
     index = folder / f".tmp.edits.{secrets.token_hex(6)}"
     try:
-        copied = _copy_index(source, index)
+        copied = _copy_index(source, index) and _join_split(git, source, index)
         yield _Reader(git, source, index, _options(source, index), copied)
     finally:
         for leftover in (
@@ -121,12 +131,40 @@ def _copy_index(source: Source, index: Path) -> bool:
     try:
         with open(source.git_dir / "index", "rb") as file:
             info = os.fstat(file.fileno())
-            write_new(index, file.read(512 << 20))
+            write_new(index, file.read(MAX_INDEX))
         os.utime(index, ns=(info.st_atime_ns, info.st_mtime_ns))
     except OSError:
         index.unlink(missing_ok=True)
         return False
     return True
+
+
+def _join_split(git: Git, source: Source, index: Path) -> bool:
+    """A split index is one with its shared part, which git looks for in its own folder: join them; False when they cannot be."""
+    shared = [name for name in os.listdir(source.git_dir) if _SHARED.match(name)]
+    if not shared:
+        return True
+    own = make_folder(index.with_name(f"{index.name}.git"))
+    try:
+        write_new(own / "HEAD", b"ref: refs/heads/main\n")
+        write_new(own / "commondir", os.fsencode(git.repo) + b"\n")
+        for name in shared:
+            write_new(own / name, _bytes_of(source.git_dir / name))
+        joined = git.run(
+            "update-index", "--no-split-index", index=index, extra={"GIT_DIR": str(own)}, ok=range(256)
+        )
+    except OSError:
+        return False
+    finally:
+        discard(own)
+    if joined.code != 0:
+        index.unlink(missing_ok=True)
+    return joined.code == 0
+
+
+def _bytes_of(path: Path) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(MAX_INDEX)
 
 
 def _usable_index(reader: _Reader) -> None:
@@ -147,6 +185,10 @@ def _usable_index(reader: _Reader) -> None:
             return
         reader.index.unlink(missing_ok=True)
     reader.git.run("read-tree", reader.source.head, index=reader.index)
+    if (reader.source.git_dir / "info" / "sparse-checkout").is_file():
+        # which files are missing on purpose only the lost index knew: none of them is taken for a deletion
+        missing = reader.run("ls-files", "-d", "-z")
+        reader.run("update-index", "--skip-worktree", "-z", "--stdin", stdin=missing)
 
 
 def _untouched(reader: _Reader, untracked: bool) -> str:
@@ -192,7 +234,12 @@ def read_edits(git: Git, source: Source, scratch: Path, *, untracked: bool = Tru
 
     Raises:
         UpdateError: a merge is half done in the source, or git failed.
+        StoreError: the scratch folder cannot be written.
     """
+    if not source.head:
+        return Edits(
+            base="", tree="", left=(LeftOut(path=".", reason="the source's branch has no commit yet"),)
+        )
     with _reader(git, source, scratch) as reader:
         untouched = _untouched(reader, untracked)
         if untouched:
@@ -250,6 +297,8 @@ def _add_untracked(reader: _Reader) -> list[LeftOut]:
     for name in names:
         kind, size = _look(reader.source.checkout / name)
         why = judge_untracked(name, kind, size, total)
+        if kind == "file" and not why and not os.access(reader.source.checkout / name, os.R_OK):
+            why = UNREADABLE
         total += 0 if why else size
         if why:
             left.append(LeftOut(path=name.rstrip("/"), reason=why))

@@ -108,6 +108,8 @@ def test_an_altered_wheel_and_a_source_distribution_install_nothing(shop: Worksh
 STARTERS = {
     "pth": {"evil.pth": "import os; open('{mark}', 'w').close()\n"},
     "pth with a tab": {"evil.pth": "import\tos; open('{mark}', 'w').close()\n"},
+    "pth without a stem": {".pth": "import os; open('{mark}', 'w').close()\n"},
+    "pth behind a long comment": {"evil.pth": "#" * 70_000 + "\nimport os; open('{mark}', 'w').close()\n"},
     "sitecustomize": {"sitecustomize.py": "open('{mark}', 'w').close()\n"},
 }
 
