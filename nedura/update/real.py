@@ -143,9 +143,8 @@ async def _prepare_checkout(run: Run) -> AsyncGenerator[Event, None]:
     if changed:
         await _ask_for_edits(run)
         return
-    waiting = await asyncio.to_thread(waiting_edits, run)
-    if waiting is not None:
-        yield waiting
+    for event in await asyncio.to_thread(waiting_edits, run):
+        yield event
 
 
 async def _ask_for_edits(run: Run) -> None:

@@ -20,8 +20,8 @@ from nedura.errors import RefusedError, UpdateError
 from nedura.programs import find_program
 from nedura.testing.installs import git
 from nedura.update.commit import stash
-from nedura.update.commit.checkout import owed_edits
 from nedura.update.commit.gitlocks import check_writable, clear_stale_locks
+from nedura.update.commit.waiting import remind
 from nedura.update.commit.zip import unpack_release
 from nedura.update.source.owner_checkout import read_source
 from nedura.update.source.torn import is_torn
@@ -50,7 +50,7 @@ async def test_c021_many_colliding_edits_make_one_stash_and_one_reminder(tmp_pat
         again = await run_move(tree.job(target))
         assert again.committed
         assert tree.stashes == [parked]
-        reminder = owed_edits(tree.runner())
+        reminder = remind(tree.runner())
         assert reminder is not None
         assert parked in reminder.reason
     assert tree.head == target

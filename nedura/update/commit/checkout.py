@@ -16,9 +16,8 @@ import attrs
 from nedura.errors import NeduraError, UpdateError
 from nedura.installs import CodeIdentity
 from nedura.product import NEDURA, Product
-from nedura.records import read_json, remove, write_json
 from nedura.text import clean
-from nedura.update.commit import guard, stash
+from nedura.update.commit import guard, stash, waiting
 from nedura.update.commit.gitlocks import clear_stale_locks, sweep_packs
 from nedura.update.commit.move import (
     Move,
@@ -30,13 +29,22 @@ from nedura.update.commit.move import (
     roll_back,
 )
 from nedura.update.commit.recovery_copy import publish
-from nedura.update.commit.rules import Placement, Situation, Strategy, collisions, dispose, place
+from nedura.update.commit.rules import (
+    Disposition,
+    Placement,
+    Situation,
+    Strategy,
+    collisions,
+    dispose,
+    place,
+)
 from nedura.update.commit.status import (
     branch_elsewhere,
     current_branch,
     has_operation,
     hidden_edits,
     ignored_in_the_way,
+    in_place_of,
     look_for_dirt,
     unmerged_work,
 )
@@ -47,10 +55,9 @@ from nedura.update.source.torn import Change, changed_paths
 from nedura.update.state.snapshot_set import in_set
 from nedura.wire import Event
 
-__all__ = ["CheckoutJob", "move_checkout", "owed_edits"]
+__all__ = ["CheckoutJob", "move_checkout"]
 
 OLD_STASH_DAYS: Final = 7
-OWED: Final = "nedura-update-parked.json"
 _T = TypeVar("_T")
 
 
@@ -145,7 +152,7 @@ async def move_checkout(job: CheckoutJob) -> AsyncGenerator[Event, None]:
         OSError,
     ) as error:  # behind the commit point nothing fails: the edits stay parked
         if state.parked is not None:
-            state.tell(*_stay_parked(job, state.parked, clean(error, 200)))
+            state.tell(*waiting.stay_parked(job.git, state.parked.commit, clean(error, 200)))
     for event in _taken(state):
         yield event
 
@@ -194,6 +201,7 @@ def _survey(job: CheckoutJob, state: _State) -> None:
     if moved:
         state.tell(StepDone(name="stale_git_locks", detail=f"moved aside: {', '.join(moved)}"))
     sweep_packs(job.common_dir, job.now)
+    state.tell(*waiting.bring_back(job.git))
     gone = expire_rescues(job.git, job.now)
     if gone:
         state.tell(Notice(text=f"Removed {len(gone)} rescue refs older than 30 days."))
@@ -338,6 +346,7 @@ def _clean_up(job: CheckoutJob, state: _State, step: Move) -> None:
     in_the_way = collisions(
         (*dirt.untracked, *ignored), {change.path for change in changes if change.new_mode}
     )
+    in_the_way = tuple(dict.fromkeys((*in_the_way, *in_place_of(git, dirt.edits))))
     nested = [path for path in in_the_way if path.endswith("/")]
     if nested:
         raise UpdateError(
@@ -348,6 +357,7 @@ def _clean_up(job: CheckoutJob, state: _State, step: Move) -> None:
     _refuse_state(job, in_the_way)
     if dirt.edits or in_the_way:
         state.parked = stash.save(git, dirt.edits, in_the_way, now=job.now, branch=step.was_branch)
+        waiting.remember(git, state.parked.commit, cut_off=_disposition(job) == "restore")
         stash.take_out(git, dirt.edits, in_the_way)
     left = look_for_dirt(git)
     if left.edits or left.machine or left.line_ends:
@@ -411,6 +421,7 @@ def _give_back(job: CheckoutJob, state: _State) -> None:
         restored = stash.restore(job.git, parked, check=False)
         if not restored.conflicts:
             stash.drop(job.git, parked)
+            waiting.forget(job.git, parked.commit)
             state.parked = None
             return
         why = "they no longer fit"
@@ -423,72 +434,46 @@ def _give_back(job: CheckoutJob, state: _State) -> None:
     )
 
 
+def _disposition(job: CheckoutJob) -> Disposition:
+    return dispose(keep_stash=job.keep_stash, setting=job.local_changes, interactive=job.interactive)
+
+
 def _settle(job: CheckoutJob, state: _State) -> None:
-    """What becomes of parked edits after a good move (facts/update.md 5.2 step 22)."""
-    parked = state.parked
-    if parked is None:
-        return
-    what = dispose(keep_stash=job.keep_stash, setting=job.local_changes, interactive=job.interactive)
+    """What becomes of parked edits after a good move (facts/update.md 5.2 step 22), and a word of older ones that still wait."""
+    told = _edits_back(job, state.parked) if state.parked is not None else ()
+    state.tell(*told)
+    if not any(isinstance(event, UserAction) for event in told) and (owed := waiting.remind(job.git)):
+        state.tell(owed)
+
+
+def _edits_back(job: CheckoutJob, parked: stash.Parked) -> tuple[Event, ...]:
+    what = _disposition(job)
     if what == "keep":
-        state.tell(
+        waiting.forget(job.git, parked.commit)
+        return (
             StepDone(name="local_changes_stash", detail=f"parked: {parked.commit} (--keep-stash)"),
             Notice(text=f"Local edits stay parked. Bring them back with: git stash apply {parked.commit}"),
         )
-        return
     if what == "discard":
         stash.drop(job.git, parked)
-        state.tell(StepDone(name="local_changes_stash", detail=f"discarded: {parked.commit}"))
-        return
+        waiting.forget(job.git, parked.commit)
+        return (StepDone(name="local_changes_stash", detail=f"discarded: {parked.commit}"),)
     code = any(path.endswith(".py") for path in parked.paths)
     baseline = _imports(job) if code else ""
     restored = stash.restore(job.git, parked)
-    if restored.conflicts:
-        shown = ", ".join(clean(path, 60) for path in restored.conflicts[:5])
-        many = len(restored.conflicts)
-        found = "1 file conflicts" if many == 1 else f"{many} files conflict"
-        state.tell(*_stay_parked(job, parked, f"{found} with the new code: {shown}"))
-        return
-    broken = restored.unsafe or (_imports(job) if code and not baseline else "")
+    written = not restored.conflicts and not restored.unsafe
+    broken = _imports(job) if written and code and not baseline else ""
     if broken:
-        if restored.paths:
-            stash.undo_restore(job.git, restored)
-        state.tell(*_stay_parked(job, parked, f"with them the code cannot start: {clean(broken, 160)}"))
-        return
+        stash.undo_restore(job.git, restored)
+        restored = stash.Restored(unsafe=broken)
+    if why := waiting.why_not(restored):
+        return waiting.stay_parked(job.git, parked.commit, why)
     stash.drop(job.git, parked)
-    remove(Path(job.git.git_dir) / OWED)
-    state.tell(StepDone(name="local_changes_stash", detail=f"restored {len(restored.paths)} files"))
+    waiting.forget(job.git, parked.commit)
+    return (StepDone(name="local_changes_stash", detail=f"restored {len(restored.paths)} files"),)
 
 
 def _imports(job: CheckoutJob) -> str:
     if job.python is None:
         return ""
     return guard.import_failure(job.checkout, job.product, job.python, job.environ)
-
-
-def _stay_parked(job: CheckoutJob, parked: stash.Parked, why: str) -> tuple[Event, Event]:
-    """Tell that edits wait for their owner, and remember it for the next run."""
-    write_json(Path(job.git.git_dir) / OWED, {"schema": 1, "commit": parked.commit, "reason": why})
-    return StepDone(name="local_changes_stash", ok=False, detail=f"parked: {parked.commit} ({why})"), _action(
-        parked.commit, why
-    )
-
-
-def _action(commit: str, why: str) -> UserAction:
-    return UserAction(
-        step="local_changes",
-        reason=f"Local edits stay parked: {why}. Bring them back with: git stash apply {commit}",
-    )
-
-
-def owed_edits(git: SourceGit) -> UserAction | None:
-    """The reminder of a later run, also of one with nothing to fetch: edits that could not be brought back still wait (case C021)."""
-    place = Path(git.git_dir) / OWED
-    try:
-        record = read_json(place)
-    except NeduraError:
-        return None
-    commit = str(record.get("commit", "")) if isinstance(record, dict) else ""
-    if not commit or all(one.commit != commit for one in stash.find_parked(git)):
-        remove(place)
-        return None
-    return _action(commit, clean(record.get("reason"), 200))

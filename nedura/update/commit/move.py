@@ -9,6 +9,7 @@ from typing import Final
 import attrs
 
 from nedura.errors import UpdateError
+from nedura.update.commit.status import current_branch
 from nedura.update.ledger.owner import myself
 from nedura.update.source.git import Git
 from nedura.update.source.move_marker import MoveMarker, drop_marker, lock_identity, write_marker
@@ -224,7 +225,7 @@ def _write_refs(git: SourceGit, step: Move) -> None:
 def _prove(git: SourceGit, step: Move) -> None:
     """HEAD is the target, on the right branch, and no tracked file differs."""
     head = git.text("rev-parse", "--verify", "HEAD^{commit}")
-    branch = git.run("symbolic-ref", "-q", "--short", "HEAD", ok=(0, 1)).text
+    branch = current_branch(git)
     if head == step.pre != step.target:
         raise UpdateError("the code did not move", stop_class="checkout_move_failed")
     if head != step.target or branch != step.branch:
@@ -258,7 +259,7 @@ def _undo(git: SourceGit, step: Move, reason: str) -> None:
 def _back(git: SourceGit, step: Move) -> None:
     """Files, then refs. Where no ref has moved yet the move's own marker already says all that the next launch must know."""
     head = git.text("rev-parse", "--verify", "HEAD^{commit}")
-    branch = git.run("symbolic-ref", "-q", "--short", "HEAD", ok=(0, 1)).text
+    branch = current_branch(git)
     if (head, branch) == (step.pre, step.was_branch):
         put_back(git, step.pre, step.target)
         return

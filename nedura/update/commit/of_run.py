@@ -12,12 +12,13 @@ from nedura.config import read_config
 from nedura.errors import UpdateError
 from nedura.installs import RELEASE, InstallPaths
 from nedura.text import clean
-from nedura.update.commit.checkout import CheckoutJob, move_checkout, owed_edits
+from nedura.update.commit.checkout import CheckoutJob, move_checkout
 from nedura.update.commit.gitlocks import check_writable
-from nedura.update.commit.status import look_for_dirt
+from nedura.update.commit.status import has_operation, look_for_dirt
+from nedura.update.commit.waiting import bring_back, remind
 from nedura.update.commit.zip import ZipJob, move_zip
 from nedura.update.commit_point import paths_of
-from nedura.update.events import Committed, Notice, UserAction
+from nedura.update.events import Committed, Notice
 from nedura.update.generation.fork import push_back
 from nedura.update.generation.prepare_zip import TREE_NOTE, drop_archives, keep_archive, live_tree
 from nedura.update.run import Candidate, Run
@@ -92,11 +93,18 @@ def files_of_version(run: Run) -> frozenset[str] | None:
     return frozenset(listed.items)
 
 
-def waiting_edits(run: Run) -> UserAction | None:
-    """The reminder for a run with nothing to fetch: parked edits that still wait (case C021). Blocks the thread."""
+def waiting_edits(run: Run) -> list[Event]:
+    """For a run with nothing to fetch: what an interrupted one parked comes back, and what still waits is named (case C021). Blocks.
+
+    Raises:
+        StoreError: the record of parked edits cannot be written.
+    """
     if run.layout != "checkout" or run.checkout is None:
-        return None
-    return owed_edits(_runner(run, _source(run)))
+        return []
+    git = _runner(run, _source(run))
+    told = [] if has_operation(Path(git.git_dir)) else bring_back(git)
+    owed = remind(git)
+    return [*told, owed] if owed is not None else told
 
 
 def _job(run: Run) -> CheckoutJob:

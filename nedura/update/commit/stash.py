@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -19,7 +19,7 @@ from nedura.errors import UpdateError
 from nedura.text import clean
 from nedura.update.source.index_note import at_the_index
 from nedura.update.source.source_git import SourceGit, SourceGitError
-from nedura.update.source.torn import sync_paths
+from nedura.update.source.torn import changed_paths, content_of, is_gits, sync_paths
 
 __all__ = [
     "PREFIX",
@@ -27,6 +27,7 @@ __all__ = [
     "Restored",
     "drop",
     "find_parked",
+    "is_there",
     "restore",
     "save",
     "take_out",
@@ -70,11 +71,13 @@ class Restored:
         paths: what was written.
         conflicts: paths that could not be merged; then nothing was written.
         unsafe: `path: reason` of restored code that does not compile; then nothing was written.
+        unstaged: paths whose staged content, another than the file's, no longer fits; the entry alone holds it.
     """
 
     paths: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
     unsafe: str = ""
+    unstaged: tuple[str, ...] = ()
 
 
 def _nul(paths: Iterable[str]) -> bytes:
@@ -136,7 +139,10 @@ def _stash_commit(
     index_tree = _index_tree(git, head)
     with _TempIndex(git) as index:
         git.run("read-tree", head, index=index)
-        git.run("update-index", "--add", "--remove", "-z", "--stdin", stdin=_nul(edits), index=index)
+        there = [path for path in edits if is_there(git.checkout, path)]
+        gone = set(git.run("ls-files", "-z", index=index).items).intersection(set(edits).difference(there))
+        git.run("update-index", "--add", "--remove", "-z", "--stdin", stdin=_nul(there), index=index)
+        git.run("update-index", "--force-remove", "-z", "--stdin", stdin=_nul(sorted(gone)), index=index)
         tree = git.run("write-tree", index=index).text
     parents = ["-p", head, "-p", git.text("commit-tree", index_tree, "-p", head, "-m", f"index {message}")]
     if untracked:
@@ -164,7 +170,22 @@ def take_out(git: SourceGit, edits: Sequence[str], untracked: Sequence[str]) -> 
     known = set(git.run("ls-files", "-z").items)
     for path in (*(path for path in edits if path not in known), *untracked):
         _unlink(git.checkout, path)
-    write_paths(git, [path for path in edits if path in known])
+    back = [path for path in edits if path in known]
+    for path in back:
+        _empty(git.checkout, path)
+    write_paths(git, back)
+
+
+def _empty(checkout: str, path: str) -> None:
+    """Remove the empty folders that stand where a file comes back; one that is not empty any more stops it.
+
+    Raises:
+        OSError: something was put there meanwhile.
+    """
+    full = os.path.join(checkout, path)
+    if os.path.isdir(full) and not os.path.islink(full):
+        for folder, _, _ in os.walk(full, topdown=False):
+            os.rmdir(folder)
 
 
 def write_paths(git: SourceGit, paths: Sequence[str], index: Path | None = None) -> None:
@@ -236,20 +257,36 @@ def restore(git: SourceGit, parked: Parked, *, check: bool = True) -> Restored:
     """
     head = git.text("rev-parse", "--verify", "HEAD^{commit}")
     merged, conflicts = _merge(git, parked.base, head, f"{parked.commit}^{{tree}}")
-    blocked = _blocked(git, parked)
-    if merged is None or blocked:
-        return Restored(conflicts=tuple(sorted({*conflicts, *blocked})))
+    if merged is None:
+        return Restored(conflicts=tuple(sorted({*conflicts, *_blocked(git, parked, ())})))
     changed, removed = _difference(git, head, merged)
+    blocked = {*_blocked(git, parked, removed), *_others(git, head, merged, removed)}
+    if blocked:
+        return Restored(conflicts=tuple(sorted(blocked)))
     unsafe = _uncompilable(git, merged, changed) if check else ""
     if unsafe:
         return Restored(unsafe=unsafe)
     for path in removed:
-        _unlink(git.checkout, path)
+        if is_there(git.checkout, path):
+            _unlink(git.checkout, path)
     with _TempIndex(git) as index:
         git.run("read-tree", merged, index=index)
         write_paths(git, changed, index)
-    _restage(git, parked, head)
-    return Restored(paths=(*changed, *removed, *_restore_untracked(git, parked)))
+    unstaged = _restage(git, parked, head)
+    return Restored(paths=(*changed, *removed, *_restore_untracked(git, parked)), unstaged=unstaged)
+
+
+def _others(git: SourceGit, head: str, merged: str, removed: Sequence[str]) -> list[str]:
+    """Paths that hold neither side of the merge, nor the beginning of one: somebody wrote there since, and it is not written over."""
+    return [
+        change.path
+        for change in changed_paths(git, head, merged)
+        if (change.new_mode or is_there(git.checkout, change.path))
+        and (
+            not is_gits(git, change, content_of(os.path.join(git.checkout, change.path)))
+            or _above(git.checkout, change.path).difference(removed)
+        )
+    ]
 
 
 def _merge(git: SourceGit, base: str, head: str, tree: str) -> tuple[str | None, list[str]]:
@@ -264,30 +301,55 @@ def _merge(git: SourceGit, base: str, head: str, tree: str) -> tuple[str | None,
     return (oid, []) if answer.code == 0 else (None, paths)
 
 
-def _blocked(git: SourceGit, parked: Parked) -> list[str]:
-    """Parked untracked files whose place is taken by something that is not the very same."""
+def _blocked(git: SourceGit, parked: Parked, removed: Sequence[str]) -> list[str]:
+    """Parked untracked files whose place is taken by something that is not the very same, and that does not go itself."""
     files = _untracked(git, parked)
     if not files:
         return []
     known = {path: oid for oid, path in _listing(git, "HEAD")}
+    going = set(removed)
     return [
         path
         for oid, path in files
-        if _taken(git.checkout, path) and known.get(path) != oid and _content_id(git, path) != oid
+        if _taken(git.checkout, path, going) and known.get(path) != oid and _content_id(git, path) != oid
     ]
 
 
 def _content_id(git: SourceGit, path: str) -> str:
-    """Blob id of what lies at a path now; empty when that is no file."""
-    if not Path(git.checkout, path).is_file():
+    """Blob id of what lies at a path now; empty when that is neither a file nor a link."""
+    full = os.path.join(git.checkout, path)
+    if os.path.islink(full):
+        return git.run("hash-object", "--stdin", stdin=os.fsencode(os.readlink(full))).text
+    if not os.path.isfile(full):
         return ""
     return git.run("hash-object", "--", path, ok=(0, 128)).text
 
 
-def _taken(checkout: str, path: str) -> bool:
-    full = Path(checkout, path)
-    above = [folder for folder in full.parents if len(folder.parts) > len(Path(checkout).parts)]
-    return os.path.lexists(full) or any(os.path.lexists(folder) and not folder.is_dir() for folder in above)
+def _taken(checkout: str, path: str, going: Collection[str] = ()) -> bool:
+    """Whether something lies at a path, or where a folder above it must be, that is not about to go."""
+    if _above(checkout, path).difference(going):
+        return True
+    full = os.path.join(checkout, path)
+    if not os.path.isdir(full) or os.path.islink(full):
+        return os.path.lexists(full) and path not in going
+    inside = (os.path.join(folder, name) for folder, _, names in os.walk(full) for name in names)
+    return not going or any(os.path.relpath(file, checkout) not in going for file in inside)
+
+
+def _above(checkout: str, path: str) -> set[str]:
+    """What is no folder among the folders of a path."""
+    parts = path.split("/")
+    above = ("/".join(parts[:count]) for count in range(1, len(parts)))
+    return {name for name in above if _is_no_folder(os.path.join(checkout, name))}
+
+
+def _is_no_folder(path: str) -> bool:
+    return os.path.lexists(path) and (os.path.islink(path) or not os.path.isdir(path))
+
+
+def is_there(checkout: str, path: str) -> bool:
+    """Whether a path is in the tree itself, as something that is no folder: not behind a link, nor behind what is no folder."""
+    return not _above(checkout, path) and _is_no_folder(os.path.join(checkout, path))
 
 
 def _listing(git: SourceGit, tree: str) -> list[tuple[str, str]]:
@@ -330,16 +392,24 @@ def _uncompilable(git: SourceGit, tree: str, paths: Sequence[str]) -> str:
     return ""
 
 
-def _restage(git: SourceGit, parked: Parked, head: str) -> None:
-    """What was staged is staged again, when that merges cleanly too; else it is an edit of the work tree, which loses nothing."""
+def _restage(git: SourceGit, parked: Parked, head: str) -> tuple[str, ...]:
+    """What was staged is staged again, when that merges cleanly too; else it is an edit of the work tree.
+
+    Returns:
+        Paths whose staged content then is in the entry alone, because the file had another one.
+    """
     staged = f"{parked.commit}^2^{{tree}}"
     if git.text("rev-parse", staged) == git.text("rev-parse", f"{parked.base}^{{tree}}"):
-        return
+        return ()
     merged, _ = _merge(git, parked.base, head, staged)
     if merged is not None:
         with at_the_index(git.git_dir):
             git.run("read-tree", merged)
             git.run("update-index", "-q", "--refresh", ok=(0, 1))
+        return ()
+    mine = {path for paths in _difference(git, parked.base, staged) for path in paths}
+    file = {path for paths in _difference(git, staged, f"{parked.commit}^{{tree}}") for path in paths}
+    return tuple(sorted(mine & file))
 
 
 def undo_restore(git: SourceGit, restored: Restored) -> None:

@@ -18,6 +18,7 @@ __all__ = [
     "has_operation",
     "hidden_edits",
     "ignored_in_the_way",
+    "in_place_of",
     "look_for_dirt",
     "read_status",
     "unmerged_work",
@@ -59,8 +60,8 @@ def has_operation(git_dir: Path) -> str:
 
 
 def current_branch(git: SourceGit) -> str:
-    """Branch that HEAD names; empty when detached."""
-    return git.run("symbolic-ref", "-q", "--short", "HEAD", ok=(0, 1)).text
+    """Branch that HEAD names; empty when detached. Asked by its full name: git's short one is another where a tag is called the same."""
+    return git.run("symbolic-ref", "-q", "HEAD", ok=(0, 1)).text.removeprefix("refs/heads/")
 
 
 def branch_elsewhere(git: SourceGit, branch: str) -> str:
@@ -86,6 +87,48 @@ def hidden_edits(git: SourceGit, changes: Iterable[Change]) -> list[str]:
         if git.run("hash-object", "--", change.path, ok=(0, 128)).text != change.old:
             found.append(change.path)
     return found
+
+
+def in_place_of(git: SourceGit, edits: Iterable[str]) -> list[str]:
+    """What lies where edited paths were, and that no status need list: files in a folder that was a file, or what was a folder.
+
+    Args:
+        git: the checkout.
+        edits: tracked paths that differ from HEAD.
+
+    Returns:
+        Paths that git does not know, ignored ones too; a repository of its own as its folder, with a slash at the end.
+
+    Raises:
+        OSError: a folder cannot be read.
+    """
+    found: set[str] = set()
+    known = set(edits)
+    for path in known:
+        parts = path.split("/")
+        above = ("/".join(parts[:count]) for count in range(1, len(parts)))
+        found.update(name for name in above if _no_folder(os.path.join(git.checkout, name)))
+        full = os.path.join(git.checkout, path)
+        if os.path.isdir(full) and not os.path.islink(full):
+            found.update(_inside(git.checkout, full))
+    return sorted(found - known)
+
+
+def _no_folder(full: str) -> bool:
+    return os.path.lexists(full) and (os.path.islink(full) or not os.path.isdir(full))
+
+
+def _inside(checkout: str, folder: str) -> Iterator[str]:
+    def unreadable(error: OSError) -> None:
+        raise error
+
+    for parent, folders, names in os.walk(folder, onerror=unreadable):
+        if ".git" in (*folders, *names):
+            folders.clear()
+            yield f"{os.path.relpath(parent, checkout)}/"
+            continue
+        links = (name for name in folders if os.path.islink(os.path.join(parent, name)))
+        yield from (os.path.relpath(os.path.join(parent, name), checkout) for name in (*names, *links))
 
 
 def look_for_dirt(git: SourceGit) -> Dirt:

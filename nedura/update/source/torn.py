@@ -31,8 +31,10 @@ __all__ = [
     "Mended",
     "TornError",
     "changed_paths",
+    "content_of",
     "git_dir_of",
     "head_back",
+    "is_gits",
     "is_torn",
     "mend",
     "put_back",
@@ -165,7 +167,7 @@ def changed_paths(git: SourceGit, old: str, new: str) -> list[Change]:
     return found
 
 
-def _content(path: str) -> bytes | None:
+def content_of(path: str) -> bytes | None:
     """Bytes of a file, or the target of a link; None when there is none. A folder reads as something that is nobody's blob."""
     try:
         mode = os.lstat(path).st_mode
@@ -202,7 +204,7 @@ def _is(git: SourceGit, path: str, mode: int, blob: str, content: bytes | None) 
     return _blob_id(content, blob) == blob or content in _as_written(git, path, blob)
 
 
-def _is_gits(git: SourceGit, change: Change, content: bytes | None) -> bool:
+def is_gits(git: SourceGit, change: Change, content: bytes | None) -> bool:
     """Whether what lies at a path was written (perhaps half) or removed by git, and is nobody's edit."""
     if content is None:
         return True
@@ -226,10 +228,10 @@ def put_back(git: SourceGit, pre: str, target: str) -> int:
     back: list[str] = []
     gone: list[str] = []
     for change in changed_paths(git, pre, target):
-        content = _content(os.path.join(git.checkout, change.path))
+        content = content_of(os.path.join(git.checkout, change.path))
         if _is(git, change.path, change.old_mode, change.old, content) and _mode_fits(git, change):
             continue
-        if _is_gits(git, change, content):
+        if is_gits(git, change, content):
             (back if change.old_mode else gone).append(change.path)
     if not back and not gone:
         return 0  # nothing was written, so the index is untouched too, and what somebody staged in it stays

@@ -10,7 +10,7 @@ import pytest
 
 from nedura.errors import UpdateError
 from nedura.testing.installs import git
-from nedura.update.commit.checkout import owed_edits
+from nedura.update.commit.waiting import remind
 from nedura.update.source.move_marker import MARKER
 from tests.integration.checkout.trees import Tree, ahead, make_tree, run_move, whole
 
@@ -71,12 +71,12 @@ async def test_a_conflict_leaves_a_clean_tree_and_one_named_stash(tree: Tree) ->
     assert stash in action.reason
     assert "toy/value.py" in action.reason
     assert not result.step("local_changes_stash").ok
-    reminder = owed_edits(tree.runner())
+    reminder = remind(tree.runner())
     assert reminder is not None
     assert stash in reminder.reason
     tree.git("stash", "drop")
-    assert owed_edits(tree.runner()) is None
-    assert owed_edits(tree.runner()) is None
+    assert remind(tree.runner()) is None
+    assert remind(tree.runner()) is None
 
 
 async def test_a_modify_delete_conflict_is_one_too(tree: Tree) -> None:
