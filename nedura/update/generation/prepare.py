@@ -33,7 +33,7 @@ from nedura.update.generation.candidate import (
 )
 from nedura.update.generation.collect import folder_size, sweep
 from nedura.update.generation.disk import Need, check_room, tree_need
-from nedura.update.generation.environment import environment_hash, is_complete
+from nedura.update.generation.environment import discard, environment_hash, is_complete
 from nedura.update.generation.failed import check_not_failed
 from nedura.update.generation.generations import Manifest, read_generation, read_manifest, verify_generation
 from nedura.update.generation.interpreter import Interpreter, choose
@@ -53,8 +53,8 @@ from nedura.update.source.edits import Edits, read_edits
 from nedura.update.source.fetch import FetchError
 from nedura.update.source.git import Git, commit_id
 from nedura.update.source.owner_checkout import Source
-from nedura.update.source.repository import open_repository, rebuild_repository
-from nedura.update.source.target import Target, fetch_target, judge_move, keep_tip, known_tips
+from nedura.update.source.repository import open_repository, replace_repository, repository_aside
+from nedura.update.source.target import Target, fetch_target, judge_move, keep_tip, known_tips, seen_by
 from nedura.update.source.urls import Remote, parse_remote
 from nedura.wire import Event
 
@@ -205,8 +205,7 @@ async def choose_target(work: Work) -> AsyncGenerator[Event, None]:
     fixed = str(work.run.notes.get("target_commit", ""))
     if fixed:
         # what the remote had is nobody's local work, also where the source is ahead of the version that is built again
-        tracking = work.source.tracking if work.source is not None else ""
-        work.known = await in_thread(known_tips, work.git, work.choice, tracking)
+        work.known = await in_thread(_known_tips, work)
         work.target = Target(
             commit=commit_id(fixed),
             name=work.manifest.branch if work.manifest else "",
@@ -222,11 +221,13 @@ async def choose_target(work: Work) -> AsyncGenerator[Event, None]:
     except FetchError as error:
         if error.token != "broken_objects":
             raise
-        yield Notice(text=f"Our repository is damaged and is made again: {error.message}", warning=True)
-        work.git = await in_thread(rebuild_repository, work.paths, work.source, work.run.environ)
-        work.target = await in_thread(_fetch, work, current)
+        kept = await in_thread(_fetch_anew, work, current)
+        text = f"Our repository was damaged and was made again: {error.message}"
+        if kept is not None:
+            text += f" Parked work in it could not be read; it stays in {clean(str(kept), 200)}."
+        yield Notice(text=text, warning=True)
     yield StepDone(
-        name="fetch", detail=f"{work.remote.shown} {work.target.name} {work.target.commit[:12]} "
+        name="fetch", detail=f"{work.remote.shown} {work.target.name} {(work.target.fetched or work.target.commit)[:12]} "
         f"in {time.monotonic() - began:.1f} s",
     )  # fmt: skip
     work.run.notes["branch"] = work.target.name
@@ -238,10 +239,14 @@ async def choose_target(work: Work) -> AsyncGenerator[Event, None]:
         )
 
 
+def _known_tips(work: Work) -> tuple[str, ...]:
+    seen = seen_by(work.source, work.choice, sealed=work.record.layout == "sealed")
+    return known_tips(work.git, work.choice, seen)
+
+
 def _fetch(work: Work, current: str) -> Target:
     """Fetch the target. Meanwhile the source's edits are read, and every byte of what is current: none needs the other."""
-    tracking = work.source.tracking if work.source is not None else ""
-    work.known = known_tips(work.git, work.choice, tracking)
+    work.known = _known_tips(work)
     with ThreadPoolExecutor(2) as beside:  # its end waits for the readers, whatever becomes of the fetch
         if work.source is not None:
             work.ahead = beside.submit(contextvars.copy_context().run, _edits, work, work.source)
@@ -251,6 +256,24 @@ def _fetch(work: Work, current: str) -> Target:
         target = fetch_target(work.git, work.remote, work.choice, current, known=work.known)
         work.seen = reading.result() if reading is not None else None
     return target
+
+
+def _fetch_anew(work: Work, current: str) -> Path | None:
+    """Fetch into a new repository; only when that works the damaged one is replaced: the broken objects may be the remote's.
+
+    Returns:
+        where the damaged one stays, None when nothing of it is missed.
+    """
+    damaged = work.git
+    work.git = repository_aside(work.paths, work.source, work.run.environ)
+    try:
+        work.target = _fetch(work, current)
+    except BaseException:
+        discard(work.git.repo)
+        work.git = damaged
+        raise
+    work.git, kept = replace_repository(work.paths, work.git)
+    return kept
 
 
 def _edits(work: Work, source: Source) -> Edits:

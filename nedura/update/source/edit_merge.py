@@ -18,6 +18,7 @@ from nedura.update.source.edit_content import unfit_changes, unfit_names
 from nedura.update.source.edit_rules import Change, LeftOut, is_own, judge_change
 from nedura.update.source.edits import Edits, blob_of, diff_trees
 from nedura.update.source.git import Git, is_commit_id
+from nedura.update.source.repository import PARKED
 
 __all__ = ["Merge", "local_base", "merge_edits"]
 
@@ -26,7 +27,6 @@ _WHO: Final = {
     for role in ("AUTHOR", "COMMITTER")
     for what, value in (("NAME", "nedura"), ("EMAIL", "nedura@localhost"), ("DATE", "@0 +0000"))
 }
-PARKED: Final = "refs/nedura/parked/"
 
 
 @attrs.frozen(kw_only=True)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+import secrets
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Final
+
+import attrs
 
 from nedura.errors import UpdateError
 from nedura.installs import InstallPaths
@@ -17,14 +22,18 @@ from nedura.update.source.owner_checkout import Source
 
 __all__ = [
     "CONFIG",
+    "PARKED",
     "generation_ref",
     "mend_history",
     "open_repository",
-    "rebuild_repository",
     "refresh_alternates",
+    "replace_repository",
+    "repository_aside",
 ]
 
 MAX_CUT_DEPTH: Final = 200
+PARKED: Final = "refs/nedura/parked/"
+"""Refs of local work that was left out of a version: nowhere else is it kept."""
 _ID: Final = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 CONFIG: Final = """\
 [core]
@@ -72,20 +81,82 @@ def open_repository(
     return git
 
 
-def rebuild_repository(paths: InstallPaths, source: Source | None, environ: Mapping[str, str]) -> Git:
-    """A new repository in place of a damaged one: it holds nothing that cannot be fetched again. Generations stay, their refs where
-    their commits can be found.
+def repository_aside(paths: InstallPaths, source: Source | None, environ: Mapping[str, str]) -> Git:
+    """A new repository beside a damaged one, with all of it that can still be read: only a fetch that works proves that the fault was
+    here and not at the remote. `replace_repository` puts it in place; a left-over one is swept.
 
     Raises:
         UpdateError: it cannot be made.
     """
-    discard(paths.repo)
-    git = open_repository(paths, source, environ)
-    for folder in list_generations(paths):
-        if is_generation(folder):
-            commit = read_manifest(folder).identity.code_sha
-            git.run("update-ref", generation_ref(folder.name), commit, ok=range(256))
-    return git
+    old = open_repository(paths, source, environ)
+    fresh = attrs.evolve(old, repo=paths.folder / f".tmp.repo.{secrets.token_hex(6)}")
+    try:
+        _make(fresh, source)
+        if source is not None:
+            refresh_alternates(fresh, source)
+        _carry_over(old, fresh, paths)
+    except BaseException:
+        discard(fresh.repo)
+        raise
+    return fresh
+
+
+def replace_repository(paths: InstallPaths, fresh: Git) -> tuple[Git, Path | None]:
+    """Put a repository from `repository_aside` in place; returns it, and where the old one stays when parked work in it was unreadable.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    old = attrs.evolve(fresh, repo=paths.repo)
+    folder = paths.repo / PARKED  # a ref that is broken itself is listed by nobody
+    parked = {f"{PARKED}{name}" for name in (os.listdir(folder) if folder.is_dir() else ())}
+    lost = (parked | {ref for ref in _refs(old) if ref.startswith(PARKED)}) - set(_refs(fresh))
+    names = (f"{paths.repo.name}.damaged.{number}" for number in itertools.count(1))
+    aside = next(path for name in names if not (path := paths.folder / name).exists())
+    os.rename(paths.repo, aside)
+    os.rename(fresh.repo, paths.repo)
+    if lost:
+        return old, aside
+    discard(aside)
+    return old, None
+
+
+def _refs(git: Git) -> dict[str, str]:
+    """Refs of a repository, as far as it can list them."""
+    answer = git.run("for-each-ref", "--format=%(refname) %(objectname)", ok=range(256))
+    rows = (line.split() for line in answer.text.splitlines())
+    return {row[0]: row[1] for row in rows if len(row) == 2}
+
+
+def _carry_over(old: Git, fresh: Git, paths: InstallPaths) -> None:
+    """Parked work, what was known of the remote, and the trees of generations: together when all is whole, else one by one."""
+    refs = _refs(old)
+    trees = [
+        read_manifest(folder).identity.tree_hash
+        for folder in list_generations(paths)
+        if is_generation(folder)
+    ]
+    wanted = dict.fromkeys(oid for oid in (*refs.values(), *trees) if oid)
+    if not _copy(old, fresh, wanted):
+        for oid in wanted:
+            _copy(old, fresh, (oid,))
+    for ref, oid in refs.items():
+        if _whole(fresh, oid):
+            fresh.run("update-ref", ref, oid, ok=range(256))
+
+
+def _copy(old: Git, fresh: Git, oids: Iterable[str]) -> bool:
+    """Copy objects and all they name, but for what the source has; False when something of it cannot be read."""
+    listed = "".join(f"{oid}\n" for oid in oids).encode()
+    packed = old.run("pack-objects", "--revs", "--local", "--stdout", "--quiet", stdin=listed, ok=range(256))
+    if packed.code != 0:
+        return False
+    return fresh.run("index-pack", "--stdin", stdin=packed.out, ok=range(256)).code == 0
+
+
+def _whole(git: Git, oid: str) -> bool:
+    """Whether everything that an object names can be read."""
+    return git.run("rev-list", "--objects", "--quiet", oid, ok=range(256)).code == 0
 
 
 def _make(git: Git, source: Source | None) -> None:
