@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import threading
 import time
 import zipfile
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ from nedura._version import __version__
 from nedura.clock import Clock, SystemClock, iso
 from nedura.errors import StoreError
 from nedura.fanin import Report, stream
+from nedura.installs import checkout_of, find_installs, release_of
 from nedura.locks import locked
 from nedura.records import fsync_folder, make_folder
 from nedura.text import clean
@@ -27,11 +29,13 @@ from nedura.update.events import Progress
 from nedura.update.events_snapshot import BackupFailed, BackupTaken
 from nedura.update.generation.durable import fsync_file, own_folder, remove_tree
 from nedura.update.generation.tree_rules import ascii_name
+from nedura.update.ledger.owner import is_gone
 from nedura.update.state.archive import collides, name_problem
 from nedura.update.state.backup_walk import Found, walk_home
+from nedura.update.state.place import free_bytes
 from nedura.update.state.snapshot import in_thread
 from nedura.update.state.snapshot_set import in_set
-from nedura.update.state.snapshot_take import BACKUP_LOCK
+from nedura.update.state.snapshot_take import BACKUP_LOCK, SPARE
 from nedura.update.state.sqlite import BUSY_LIMIT, check_copy, copy_database, is_sqlite
 
 __all__ = ["BACKUPS", "ZIP_NOTE", "BackupEvent", "take_backup", "write_backup"]
@@ -41,10 +45,14 @@ ZIP_NOTE: Final = "nedura-backup.json"
 """Member that says what the archive is."""
 LOCK_WAIT: Final = 0.25
 FOREIGN_BUSY: Final = 2.0
-"""Seconds that a database which is not ours (a browser's) is waited for (case C010)."""
+"""Seconds that databases which are not ours (a browser's) are waited for, all together (case C010)."""
 ADD: Final = "w"
 """Mode that adds a member to an open archive."""
 EARLIEST: Final = (1980, 1, 1, 0, 0, 0)
+LATEST: Final = 4_354_819_198.0
+"""Last moment that a zip can tell; a file system may hold later ones."""
+_STAGE: Final = re.compile(r"\.(?:nedura-backup|.+\.zip)\.([1-9][0-9]{0,9})\.[0-9a-f]{8}\.partial\Z")
+_NUMBERED: Final = re.compile(r"-(\d{8}-\d{6})(?:-(\d{1,9}))?\.zip\Z")
 
 BackupEvent = BackupTaken | BackupFailed | Progress
 
@@ -56,6 +64,7 @@ class _Writing:
     current: str = ""
     skipped: dict[str, str] = attrs.field(factory=dict)
     names: dict[str, tuple[str, bool]] = attrs.field(factory=dict)
+    foreign_left: float = FOREIGN_BUSY
 
     def skip(self, relative: str, why: str) -> None:
         """Name a file that is left out; odd names as what can be shown."""
@@ -67,6 +76,27 @@ class _Writing:
         if not why and collides(self.names, relative.split("/")):
             why = "differs from another only in letter case"
         return why
+
+
+class _NoRoom(StoreError):
+    """The disk is nearly full: nothing else will fit either."""
+
+
+@attrs.frozen
+class _Means:
+    """What one backup works with."""
+
+    stage: Path
+    stop: threading.Event
+    state: _Writing
+    busy_limit: float
+    free: Callable[[Path], int]
+
+    def need_room(self, size: int) -> None:
+        """Raises before the disk is full: others still have to write on it."""
+        left = self.free(self.stage)
+        if left < size + SPARE:
+            raise _NoRoom(f"The disk has only {left // 1_000_000} MB free.", advice="Free some space.")
 
 
 async def take_backup(
@@ -125,24 +155,42 @@ def write_backup(
     state: _Writing | None = None,
     busy_limit: float = BUSY_LIMIT,
     foreign_busy: float = FOREIGN_BUSY,
+    free: Callable[[Path], int] = free_bytes,
 ) -> BackupTaken:
     """The blocking half of `take_backup`.
+
+    Args:
+        root: root home, profiles included.
+        label: first part of the file name.
+        keep: how many of that label stay; None keeps all.
+        target: write here instead.
+        checkout: the code's folder when it lies in the home.
+        now: unix seconds.
+        stop: ends it between files and while waiting.
+        state: progress, filled in.
+        busy_limit: seconds that a database of ours is waited for.
+        foreign_busy: seconds that all others are waited for together.
+        free: bytes that a folder's disk has left.
 
     Raises:
         StoreError: nothing was made, and nothing older was touched.
     """
     stop, state = stop or threading.Event(), state or _Writing()
+    state.foreign_left = foreign_busy
     folder = own_folder(root / BACKUPS) if target is None else target.parent
     if target is None:
         target = _free_name(folder, label, now)
-    elif target.exists():
+    elif os.path.lexists(target):
         raise StoreError(f"{clean(str(target), 300)} exists already.", advice="Name another file.")
     with locked(root / BACKUP_LOCK, LOCK_WAIT, "backup"):
-        stage = make_folder(folder / f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.partial")
+        _sweep(make_folder(folder))
+        stage = make_folder(folder / f".nedura-backup.{os.getpid()}.{secrets.token_hex(4)}.partial")
+        means = _Means(stage, stop, state, busy_limit, free)
         try:
             partial = stage / "zip"
-            _write(root, partial, stage, checkout, now, stop, state, busy_limit, foreign_busy)
+            _write(root, partial, _code_folders(root, checkout), now, means)
             fsync_file(partial)
+            size = partial.stat().st_size
             os.rename(partial, target)
             fsync_folder(folder)
         except OSError as error:
@@ -151,99 +199,123 @@ def write_backup(
             ) from error
         finally:
             remove_tree(stage)
-        pruned = _prune(folder, label, keep) if keep is not None and target.parent == root / BACKUPS else ()
+        pruned = _prune(target, label, keep) if keep is not None and target.parent == root / BACKUPS else ()
     return BackupTaken(
         path=str(target),
         files=state.files,
-        size=target.stat().st_size,
+        size=size,
         skipped=dict(sorted(state.skipped.items())),
         pruned=pruned,
     )
 
 
 def _free_name(folder: Path, label: str, now: float) -> Path:
+    """The name of a new backup: numbered behind every one of the same second, so that names tell their order."""
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S")
-    path, number = folder / f"{label}-{stamp}.zip", 2
-    while path.exists():
-        path, number = folder / f"{label}-{stamp}-{number}.zip", number + 1
+    last = max((number for at, number, _ in _made(folder, label) if at == stamp), default=0)
+    path = folder / (f"{label}-{stamp}-{last + 1}.zip" if last else f"{label}-{stamp}.zip")
+    while os.path.lexists(path):
+        last += 1
+        path = folder / f"{label}-{stamp}-{last + 1}.zip"
     return path
 
 
-def _prune(folder: Path, label: str, keep: int) -> tuple[str, ...]:
-    names = sorted(
-        name for name in os.listdir(folder) if name.startswith(f"{label}-") and name.endswith(".zip")
-    )
-    gone = names[: -max(1, keep)]
-    for name in gone:
-        (folder / name).unlink(missing_ok=True)
+def _made(folder: Path, label: str) -> list[tuple[str, int, str]]:
+    """Backups of a label, told by the names that we give: stamp, number and name, oldest first."""
+    found = []
+    for name in os.listdir(folder):
+        numbered = _NUMBERED.match(name.removeprefix(label)) if name.startswith(label) else None
+        if numbered:
+            found.append((numbered[1], int(numbered[2] or 1), name))
+    return sorted(found)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed backups left; in a folder of the owner's own others may be at work."""
+    for name in os.listdir(folder):
+        found, stage = _STAGE.match(name), folder / name
+        try:
+            if found and is_gone(int(found[1]), stage.lstat().st_ctime):
+                remove_tree(stage)
+        except (StoreError, OSError):  # what cannot go stays; it costs this backup nothing
+            continue
+
+
+def _prune(new: Path, label: str, keep: int) -> tuple[str, ...]:
+    """Remove older backups of a label; the new one stays whatever the clock said when the others were made."""
+    older = [name for *_, name in _made(new.parent, label) if name != new.name]
+    gone: list[str] = []
+    for name in older[: len(older) - (max(1, keep) - 1)]:
+        try:
+            (new.parent / name).unlink()
+        except OSError:  # what cannot go stays; the new one is whole
+            continue
+        gone.append(name)
     return tuple(gone)
 
 
-def _write(
-    root: Path,
-    partial: Path,
-    stage: Path,
-    checkout: Path | None,
-    now: float,
-    stop: threading.Event,
-    state: _Writing,
-    busy_limit: float,
-    foreign_busy: float,
-) -> None:
+def _code_folders(root: Path, checkout: Path | None) -> frozenset[str]:
+    """Real paths of folders with code: ours, and what the installs of this home come from. An import would put old code over new."""
+    here = Path(__file__)
+    sources = [install.source for install in find_installs(root)]
+    found = [path for path in (checkout, checkout_of(here), release_of(here), *sources) if path is not None]
+    return frozenset(os.path.realpath(path) for path in found) - {os.path.realpath(root)}
+
+
+def _write(root: Path, partial: Path, code: Collection[str], now: float, means: _Means) -> None:
+    state = means.state
     handle = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with (
         os.fdopen(handle, "w+b") as file,
         zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, allowZip64=True, compresslevel=6) as archive,
     ):
-        for found in walk_home(root, checkout=checkout):
-            if stop.is_set():
+        for found in walk_home(root, code=code):
+            if means.stop.is_set():
                 raise StoreError("The backup was stopped.")
+            if found.skip and _is_our_database(found.relative):
+                raise StoreError(f"{ascii_name(found.relative)} cannot be saved: {found.skip}.")
             why = found.skip or state.problem(found.relative)
             if why:
                 state.skip(found.relative, why)
             else:
-                _add(archive, found, stage, stop, state, busy_limit, foreign_busy)
+                _add(archive, found, means)
         if not state.files:
             raise StoreError("There is nothing to back up.")
         note = {
             "schema": 1, "product": "nedura", "version": __version__, "created_at": iso(now), "files": state.files,
             "contains_credentials": True, "skipped": state.skipped,
         }  # fmt: skip
-        archive.writestr(
-            _entry(ZIP_NOTE, 0o600, time.gmtime(now)[:6]), json.dumps(note, indent=2, ensure_ascii=False)
-        )
+        archive.writestr(_entry(ZIP_NOTE, 0o600, now), json.dumps(note, indent=2, ensure_ascii=False))
 
 
-def _entry(name: str, mode: int, moment: tuple[int, ...]) -> zipfile.ZipInfo:
-    year, month, day, hour, minute, second = max(moment, EARLIEST)
-    info = zipfile.ZipInfo(name, (min(year, 2107), month, day, hour, minute, second))
+def _entry(name: str, mode: int, moment: float) -> zipfile.ZipInfo:
+    year, month, day, hour, minute, second = max(time.gmtime(min(max(moment, 0.0), LATEST))[:6], EARLIEST)
+    info = zipfile.ZipInfo(name, (year, month, day, hour, minute, second))
     info.external_attr = (0o100000 | mode) << 16
     info.compress_type = zipfile.ZIP_DEFLATED
     return info
 
 
-def _add(
-    archive: zipfile.ZipFile,
-    found: Found,
-    stage: Path,
-    stop: threading.Event,
-    state: _Writing,
-    busy_limit: float,
-    foreign_busy: float,
-) -> None:
+def _is_our_database(relative: str) -> bool:
+    """Whether a backup without this file would be none."""
+    return relative.endswith(".db") and in_set(_in_profile(relative))
+
+
+def _add(archive: zipfile.ZipFile, found: Found, means: _Means) -> None:
     """Add one file. What is unreadable is left out and named; a database of ours that fails ends the whole backup."""
+    state = means.state
     state.current = found.relative
     ours = in_set(_in_profile(found.relative))
     try:
         source = found.path
         if is_sqlite(source):
-            source = _database(found, stage, stop, busy_limit if ours else foreign_busy)
-        elif ours and found.relative.endswith(".db") and found.path.stat().st_size:
+            source = _database(found, means, ours)
+        elif _is_our_database(found.relative) and found.path.stat().st_size:
             raise StoreError(f"{clean(found.relative, 120)} is not a SQLite database.")
-        state.bytes_in += _pack(archive, source, found.relative)
+        state.bytes_in += _pack(archive, source, found.relative, means)
         state.files += 1
     except StoreError as error:
-        if ours:
+        if ours or isinstance(error, _NoRoom):
             raise
         state.skip(found.relative, error.message)
     except FileNotFoundError:
@@ -251,7 +323,10 @@ def _add(
     except OSError as error:
         if error.errno in (28, 122):  # ENOSPC, EDQUOT
             raise
-        state.skip(found.relative, error.strerror or "unreadable")
+        why = error.strerror or "unreadable"
+        if _is_our_database(found.relative):
+            raise StoreError(f"{clean(found.relative, 120)} cannot be saved: {why}.") from error
+        state.skip(found.relative, why)
 
 
 def _in_profile(relative: str) -> str:
@@ -260,25 +335,38 @@ def _in_profile(relative: str) -> str:
     return "/".join(parts[2:]) if parts[0] == "profiles" and len(parts) > 2 else relative
 
 
-def _database(found: Found, stage: Path, stop: threading.Event, busy_limit: float) -> Path:
-    copy = stage / "database"
+def _database(found: Found, means: _Means, ours: bool) -> Path:
+    copy = means.stage / "database"
     copy.unlink(missing_ok=True)
     os.close(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    copy_database(found.path, copy, stop=stop, busy_limit=busy_limit)
+    means.need_room(found.path.stat().st_size)
+    started = time.monotonic()
+    try:
+        copy_database(
+            found.path,
+            copy,
+            stop=means.stop,
+            busy_limit=means.busy_limit if ours else means.state.foreign_left,
+        )
+    except StoreError:
+        if not ours:  # most likely it waited for a lock: the next ones have only what is left
+            means.state.foreign_left = max(0.0, means.state.foreign_left - (time.monotonic() - started))
+        raise
     check_copy(copy)
     return copy
 
 
-def _pack(archive: zipfile.ZipFile, source: Path, name: str) -> int:
+def _pack(archive: zipfile.ZipFile, source: Path, name: str, means: _Means) -> int:
     """Deflate one file into the archive; returns its bytes."""
     handle = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(handle, "rb") as reading:
         info = os.fstat(handle)
-        entry = _entry(name, 0o700 if info.st_mode & 0o100 else 0o600, time.gmtime(max(info.st_mtime, 0))[:6])
+        entry = _entry(name, 0o700 if info.st_mode & 0o100 else 0o600, info.st_mtime)
         entry.file_size = info.st_size
         size = 0
         with archive.open(entry, ADD, force_zip64=entry.file_size > 1024**3) as writing:
             while chunk := reading.read(1024 * 1024):
+                means.need_room(len(chunk))
                 size += len(chunk)
                 writing.write(chunk)
     return size

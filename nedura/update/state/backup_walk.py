@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import attrs
 
 from nedura.update.state.raw_file import is_sqlite
-from nedura.update.state.snapshot_set import SQLITE_SIDES
+from nedura.update.state.snapshot_set import SNAPSHOT_SET, SQLITE_SIDES, look
 
 __all__ = ["Found", "is_runtime_name", "walk_home"]
 
@@ -35,6 +35,8 @@ OWN_FOLDERS: Final = frozenset(
 """Folders of a home that we write ourselves; everywhere else a `poetry.lock` is somebody's file."""
 NAMES: Final = frozenset({".backup.lock", "gateway.pid", "gateway.lock", "cron.pid"})
 EMERGENCY: Final = "state.db.pre-update-emergency-"
+MEMBERS: Final = frozenset(member.path for member in SNAPSHOT_SET if not member.tree)
+"""Files of a home that the owner's own link may lead to, as in a quick snapshot."""
 
 
 @attrs.frozen
@@ -61,17 +63,17 @@ def is_runtime_name(parts: Sequence[str]) -> bool:
     return parts[-1].endswith(RUNTIME_ENDINGS) and (len(parts) == 1 or parts[0] in OWN_FOLDERS)
 
 
-def walk_home(root: Path, *, checkout: Path | None = None) -> Iterator[Found]:
+def walk_home(root: Path, *, code: Collection[str] = ()) -> Iterator[Found]:
     """Files of a root home and its profiles, in a stable order.
 
     Args:
         root: the root home.
-        checkout: the code's own folder when it lies in the home.
+        code: real paths of folders with code, which may lie in the home.
     """
-    yield from _walk(root, "", root, checkout)
+    yield from _walk(root, "", code)
 
 
-def _walk(folder: Path, relative: str, root: Path, checkout: Path | None) -> Iterator[Found]:
+def _walk(folder: Path, relative: str, code: Collection[str]) -> Iterator[Found]:
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
@@ -80,16 +82,23 @@ def _walk(folder: Path, relative: str, root: Path, checkout: Path | None) -> Ite
     for entry in entries:
         name = f"{relative}{entry.name}"
         path = Path(entry.path)
-        if _left_out(entry, relative, checkout):
+        if _left_out(entry, relative, code):
             continue
+        member = "/".join(_in_home(relative, entry.name)) in MEMBERS
         if entry.is_symlink():
-            yield Found(name, path, "a link")
+            yield _linked(name, path) if member else Found(name, path, "a link")
         elif entry.is_dir(follow_symlinks=False):
-            yield from _walk(path, f"{name}/", root, checkout)
+            yield from [Found(name, path, "a folder")] if member else _walk(path, f"{name}/", code)
         elif entry.is_file(follow_symlinks=False):
             yield Found(name, path)
         else:
             yield Found(name, path, "not a regular file")
+
+
+def _linked(name: str, path: Path) -> Found:
+    """A member of the snapshot set behind a link of the owner's own."""
+    source = look(path, name)
+    return Found(name, path, "gone") if source is None else Found(name, source.path, source.problem)
 
 
 def _at_home(relative: str) -> bool:
@@ -98,8 +107,12 @@ def _at_home(relative: str) -> bool:
     return not parts or (len(parts) == 2 and parts[0] == "profiles")
 
 
-def _left_out(entry: os.DirEntry[str], relative: str, checkout: Path | None) -> bool:
+def _left_out(entry: os.DirEntry[str], relative: str, code: Collection[str]) -> bool:
     name = entry.name
+    if name.startswith(".") and name.endswith(
+        ".partial"
+    ):  # what a run of ours works in, or a killed one left
+        return True
     if entry.is_dir(follow_symlinks=False):
         if (
             name in ANYWHERE
@@ -113,10 +126,8 @@ def _left_out(entry: os.DirEntry[str], relative: str, checkout: Path | None) -> 
             and name not in CACHE_KEPT
         ):
             return True
-        return checkout is not None and os.path.realpath(entry.path) == str(checkout)
+        return bool(code) and os.path.realpath(entry.path) in code
     if name in NAMES or name.endswith(ENDINGS) or name.startswith((EMERGENCY, ".import-")):
-        return True
-    if name.startswith(".") and name.endswith(".partial"):  # what a killed run of ours left
         return True
     if is_runtime_name(_in_home(relative, name)) or _is_side(entry):
         return True

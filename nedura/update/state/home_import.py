@@ -9,17 +9,17 @@ from typing import Final
 
 import attrs
 
-from nedura.errors import ConfigError, RefusedError, StoreError
+from nedura.errors import ConfigError, NeduraError, RefusedError, StoreError
 from nedura.homes import PROFILE_NAME
 from nedura.locks import locked
-from nedura.records import fsync_folder, make_folder
+from nedura.records import fsync_folder, make_folder, remove, write_bytes
 from nedura.text import clean
 from nedura.update.generation.durable import remove_tree
 from nedura.update.state.archive import IMPORT_LIMITS, Entry, Limits, extract, judge, open_archive
 from nedura.update.state.backup import ZIP_NOTE
 from nedura.update.state.backup_walk import is_runtime_name
 from nedura.update.state.import_rules import keep_own_trust
-from nedura.update.state.place import place_database, place_file, refuse_if_held
+from nedura.update.state.place import cut_off, judge_place, place_database, place_file
 from nedura.update.state.restore import restore_accounts
 from nedura.update.state.snapshot_set import SNAPSHOT_SET, SQLITE_SIDES
 from nedura.update.state.snapshot_take import BACKUP_LOCK, take_snapshot
@@ -42,6 +42,8 @@ TRUST: Final = frozenset({"auth.json", ".env", "guest_handoff.json", "plugins", 
 """What decides whom this home trusts or which code it runs: only on request."""
 FILES: Final = frozenset(member.path for member in SNAPSHOT_SET if not member.tree)
 """Files of a home that no folder may be called."""
+UNFINISHED: Final = ".import-unfinished"
+"""File of a root home into which an import began to put files and did not come to its end."""
 NEVER: Final = frozenset({"installs", "bin", "backups", "state-snapshots", "logs"})
 
 
@@ -128,8 +130,8 @@ def import_backup(
                 extract(opened, chosen, stage, limits)
             databases = _databases(stage, root, chosen)
             _inside(root, chosen)
-            for path in databases:
-                refuse_if_held(root / path)
+            for entry in chosen:
+                judge_place(root / entry.path, database=entry.path in databases)
         except OSError as error:
             raise StoreError(
                 f"The archive cannot be unpacked: {error.strerror}.", advice="Free some space."
@@ -157,10 +159,14 @@ def _admit(root: Path, entries: list[Entry]) -> None:
 
 
 def _inside(root: Path, entries: list[Entry]) -> None:
-    """Refuse when a link that is already in the home would lead a file out of it."""
+    """Refuse when a link that is already in the home would lead a file out of it; the owner's own link in the place of a member of
+    the snapshot set is written through, as a restore does.
+    """
     real = os.path.realpath(root)
     for entry in entries:
-        if os.path.commonpath([real, os.path.realpath(root / entry.path)]) != real:
+        path = root / entry.path
+        own = path.is_symlink() and _in_profile(entry.path) in FILES
+        if os.path.commonpath([real, os.path.realpath(path.parent if own else path)]) != real:
             raise RefusedError(
                 f"{clean(entry.path, 120)} would be written outside the home, through a link; nothing was changed.",
                 advice="Move the link away.",
@@ -171,11 +177,13 @@ def _databases(stage: Path, root: Path, entries: list[Entry]) -> list[str]:
     """Paths that are databases; each must be whole, and nothing else may take the place of one.
 
     Raises:
-        StoreError: one is damaged, or a file that is none would replace a live one.
+        StoreError: one is damaged, or a file that is none would replace a live one or be taken for one.
     """
     found = [entry.path for entry in entries if entry.size and is_sqlite(stage / entry.path)]
     for entry in entries:
-        live = root / entry.path
+        live, path = root / entry.path, _in_profile(entry.path)
+        if entry.path not in found and entry.size and path in FILES and path.endswith(".db"):
+            raise StoreError(f"{clean(entry.path, 120)} in the archive is not a SQLite database.")
         if entry.path not in found and live.is_file() and is_sqlite(live):
             raise StoreError(
                 f"{clean(entry.path, 120)} in the archive is not a SQLite database, as the live one is."
@@ -211,27 +219,23 @@ def _put_all(
     now: float,
     kept: dict[str, str],
 ) -> Imported:
-    homes = sorted({_home_of(root, entry.path) for entry in entries})
-    safety: dict[str, str] = {}
-    for home in homes:
-        if home.is_dir() and home != root:
-            taken = take_snapshot(home.name, home, label="pre-import", keep=1, cap=None, now=now)
-        elif home == root:
-            taken = take_snapshot("default", root, label="pre-import", keep=1, cap=None, now=now)
-        else:
-            make_folder(home)
-            taken = None
-        if taken is not None:
-            safety[str(home)] = taken.manifest.id
-    for path in databases:
-        make_folder((root / path).parent)
-        place_database(stage / path, root / path, now=now)
-    for entry in entries:
-        if entry.path not in databases and (
-            why := _put(stage / entry.path, root / entry.path, entry.executable)
-        ):
-            kept[entry.path] = why
+    safety = _save_first(root, entries, now)
+    write_bytes(root / UNFINISHED, b"")
+    done = 0
+    try:
+        for path in databases:
+            make_folder((root / path).parent)
+            place_database(stage / path, root / path, now=now)
+            done += 1
+        for entry in entries:
+            if entry.path not in databases:
+                why = _put(stage / entry.path, root / entry.path, entry.executable)
+                kept.update({entry.path: why} if why else {})
+                done += 1
+    except (NeduraError, OSError) as error:
+        raise cut_off(error, done, len(entries)) from error
     fsync_folder(root)
+    remove(root / UNFINISHED)
     return Imported(
         files=tuple(sorted(entry.path for entry in entries)),
         dropped=dict(sorted(dropped.items())),
@@ -240,9 +244,31 @@ def _put_all(
     )
 
 
+def _save_first(root: Path, entries: list[Entry], now: float) -> dict[str, str]:
+    """A snapshot of every home that is changed. After an import that did not end it takes another label: the snapshot from before
+    that one is the only copy of what was there, and stays.
+    """
+    label = "pre-import-again" if os.path.lexists(root / UNFINISHED) else "pre-import"
+    safety: dict[str, str] = {}
+    for home in sorted({_home_of(root, entry.path) for entry in entries}):
+        if not home.is_dir():
+            make_folder(home)
+            continue
+        name = "default" if home == root else home.name
+        taken = take_snapshot(name, home, label=label, keep=1, cap=None, now=now)
+        if taken is not None:
+            safety[str(home)] = taken.manifest.id
+    return safety
+
+
 def _home_of(root: Path, path: str) -> Path:
     parts = path.split("/")
     return root / "profiles" / parts[1] if parts[0] == "profiles" else root
+
+
+def _in_profile(path: str) -> str:
+    """A path as the home sees it that it belongs to."""
+    return path.split("/", 2)[2] if path.startswith("profiles/") else path
 
 
 def _put(copy: Path, live: Path, executable: bool) -> str:

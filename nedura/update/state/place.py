@@ -2,25 +2,81 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from nedura.errors import RefusedError, StoreError
+from nedura.errors import NeduraError, RefusedError, StoreError
 from nedura.records import fsync_folder, make_folder, remove
 from nedura.text import clean
 from nedura.update.generation.durable import fsync_file
+from nedura.update.state.raw_file import raw_file
 from nedura.update.state.snapshot_set import SQLITE_SIDES
 from nedura.update.state.snapshot_take import copy_plain
 from nedura.update.state.sqlite import DatabaseError, check_live, holders, overwrite
 
-__all__ = ["place_database", "place_file", "refuse_if_held", "set_aside"]
+__all__ = [
+    "cut_off",
+    "free_bytes",
+    "judge_place",
+    "place_database",
+    "place_file",
+    "refuse_if_held",
+    "set_aside",
+]
 
 ASIDE: Final = ".corrupt-"
+STAYS: Final = "it stays as it is"
 ASIDE_KEEP: Final = 2
 """Sets of damaged files that stay beside a database (case C013: repairs in a loop must not fill the disk)."""
+
+
+def free_bytes(folder: Path) -> int:
+    """Bytes that a folder's disk has left for this user."""
+    space = os.statvfs(folder)
+    return space.f_bavail * space.f_frsize
+
+
+def judge_place(live: Path, *, database: bool = False) -> None:
+    """Whether a file can be put in a place at all, so that many can be judged before the first one is changed.
+
+    Args:
+        live: where it would be; the owner's own link is followed.
+        database: nobody may have it open then.
+
+    Raises:
+        RefusedError: a process has it open.
+        StoreError: something else is in its place, or its folder cannot be written.
+    """
+    target = Path(os.path.realpath(live)) if live.is_symlink() else live
+    try:
+        if os.path.lexists(target) and not target.is_file():
+            raise StoreError(
+                f"{clean(str(target), 300)} is not a regular file; nothing was changed.",
+                advice="Move it away.",
+            )
+        folder = target.parent
+        while not os.path.lexists(folder):
+            folder = folder.parent
+        if not folder.is_dir():
+            raise StoreError(
+                f"{clean(str(folder), 300)} is not a folder; nothing was changed.", advice="Move it away."
+            )
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise StoreError(
+                f"{clean(str(folder), 300)} cannot be written; nothing was changed.",
+                advice="Check its owner and mode.",
+            )
+    except OSError as error:  # a folder on the way that may not be entered
+        raise StoreError(
+            f"{clean(str(live), 300)} cannot be reached: {error.strerror}; nothing was changed.",
+            advice="Check the owner and mode of its folder.",
+        ) from error
+    if database:
+        refuse_if_held(live)
 
 
 def place_file(copy: Path, live: Path, mode: int = 0o600) -> None:
@@ -33,7 +89,9 @@ def place_file(copy: Path, live: Path, mode: int = 0o600) -> None:
     if target.exists() and not target.is_file():
         raise StoreError(f"{clean(str(target), 300)} is not a regular file.", advice="Move it away.")
     make_folder(target.parent)
-    temp = target.parent / f".{target.name}.tmp.{os.getpid()}.{secrets.token_hex(6)}"
+    temp = (
+        target.parent / f".placed.tmp.{os.getpid()}.{secrets.token_hex(6)}"
+    )  # fits where the longest name does
     try:
         copy_plain(copy, temp)
         os.chmod(temp, mode)
@@ -48,19 +106,42 @@ def place_file(copy: Path, live: Path, mode: int = 0o600) -> None:
         ) from error
 
 
-def refuse_if_held(live: Path) -> None:
+def refuse_if_held(live: Path, then: str = "nothing was changed") -> None:
     """Refuse to touch a database that a process has open.
+
+    Args:
+        live: the database.
+        then: what is true of it afterwards.
 
     Raises:
         RefusedError: names the processes.
     """
+    with contextlib.suppress(OSError), raw_file(live):
+        pass  # lets go of a descriptor that a copy kept while this process had the file open (raw_file.py)
     found = holders(live)
     if found:
         shown = ", ".join(str(pid) for pid in found[:5])
         raise RefusedError(
-            f"{clean(live.name)} is open in process {shown}; nothing was changed.",
+            f"{clean(live.name)} is open in process {shown}; {then}.",
             advice="Stop it first, for example: nedura gateway stop",
         )
+
+
+def cut_off(error: NeduraError | OSError, done: int, total: int) -> NeduraError:
+    """What is told when one of many files could not be put in place.
+
+    Args:
+        error: why.
+        done: files that are in place.
+        total: files in all.
+    """
+    if done == 0 and isinstance(error, NeduraError):
+        return error
+    why = error.message if isinstance(error, NeduraError) else f"{error.strerror or type(error).__name__}."
+    return StoreError(
+        f"{why} {done} of {total} files are in place already, the others are as they were.",
+        advice="Put that right and do it again.",
+    )
 
 
 def place_database(copy: Path, live: Path, *, now: float) -> None:
@@ -76,14 +157,14 @@ def place_database(copy: Path, live: Path, *, now: float) -> None:
         StoreError: it cannot be done; the old content stands.
     """
     live = Path(os.path.realpath(live))
-    refuse_if_held(live)
+    refuse_if_held(live, STAYS)
     if live.exists():
         try:
             check_live(live)
             overwrite(live, copy)
             check_live(live)
         except DatabaseError:
-            refuse_if_held(live)
+            refuse_if_held(live, STAYS)
             set_aside(live, now=now)
         else:
             return

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from nedura.errors import RecordCorrupt, RecordMissing, StoreError
+from nedura.errors import NeduraError, RecordCorrupt, RecordMissing, StoreError
 from nedura.locks import locked
 from nedura.records import parse_json, read_bytes, write_bytes
 from nedura.update.events_snapshot import SnapshotRestored
-from nedura.update.state.place import place_database, place_file, refuse_if_held
+from nedura.update.state.place import cut_off, free_bytes, judge_place, place_database, place_file
 from nedura.update.state.raw_file import is_sqlite, may_be_sqlite
 from nedura.update.state.restore_rules import merge_accounts
 from nedura.update.state.snapshot_manifest import Manifest, read_manifest, snapshot_folder
@@ -23,6 +24,12 @@ __all__ = ["damages", "restore_snapshot", "verify_snapshot"]
 
 LOCK_WAIT = 5.0
 MAX_STORE = 16 * 1024 * 1024
+LIVE_STAYS: Final = {
+    "guest_handoff.json": "kept: the live record knows what was moved since",
+    "gateway_state.json": "kept: the live record says which process runs, or how it ended",
+    "processes.json": "kept: the live record says which processes run",
+}
+"""Records that a restore brings back only where there is none that can be read: an old one would tell of what is no more."""
 
 
 def damages(folder: Path, manifest: Manifest) -> dict[str, str]:
@@ -64,7 +71,9 @@ def verify_snapshot(home: Path, name: str) -> tuple[Manifest, dict[str, str]]:
     return manifest, damages(folder, manifest)
 
 
-def restore_snapshot(home: Path, name: str, *, profile: str, now: float) -> SnapshotRestored:
+def restore_snapshot(
+    home: Path, name: str, *, profile: str, now: float, free: Callable[[Path], int] = free_bytes
+) -> SnapshotRestored:
     """Put every file of a snapshot back. Blocks the thread.
 
     Refused while a process has one of the databases open. Newer grants of the same account stay, and a live hand-off record stays,
@@ -75,9 +84,10 @@ def restore_snapshot(home: Path, name: str, *, profile: str, now: float) -> Snap
         name: snapshot id.
         profile: its name, for the event.
         now: unix seconds.
+        free: bytes that a folder's disk has left.
 
     Raises:
-        UsageError, RefusedError, StoreError: nothing was changed, except for a StoreError that says a file could not be written.
+        UsageError, RefusedError, StoreError: nothing was changed, except where a StoreError says how many files are in place already.
     """
     manifest, wrong = verify_snapshot(home, name)
     if wrong:
@@ -88,24 +98,49 @@ def restore_snapshot(home: Path, name: str, *, profile: str, now: float) -> Snap
         databases = [
             path for path, size in manifest.files.items() if may_be_sqlite(size) and is_sqlite(folder / path)
         ]
-        for relative in databases:
-            refuse_if_held(home / relative)
+        for relative in manifest.files:
+            judge_place(home / relative, database=relative in databases)
+        _need_room(home, manifest, free)
         kept: dict[str, str] = {}
-        for relative in databases:
-            place_database(folder / relative, home / relative, now=now)
-        for relative in sorted(set(manifest.files) - set(databases)):
-            why = _restore_file(folder / relative, home / relative)
-            if why:
-                kept[relative] = why
+        done = 0
+        try:
+            for relative in databases:
+                place_database(folder / relative, home / relative, now=now)
+                done += 1
+            for relative in sorted(set(manifest.files) - set(databases)):
+                why = _restore_file(folder, relative, home)
+                kept.update({relative: why} if why else {})
+                done += 1
+        except (NeduraError, OSError) as error:
+            raise cut_off(error, done, len(manifest.files)) from error
     whole = tuple(path for path in sorted(manifest.files) if not kept.get(path, "").startswith("kept"))
     return SnapshotRestored(profile=profile, snapshot_id=name, restored=whole, kept=kept)
 
 
-def _restore_file(copy: Path, live: Path) -> str:
+def _need_room(home: Path, manifest: Manifest, free: Callable[[Path], int]) -> None:
+    """Refuse before the first file when the disk cannot take them: each lies there twice for a moment."""
+    growth = sum(max(0, size - _size(home / path)) for path, size in manifest.files.items())
+    need, left = max(manifest.files.values(), default=0) + growth, free(home)
+    if need > left:
+        raise StoreError(
+            f"The restore needs {need // 1_000_000 + 1} MB and the disk has {left // 1_000_000} MB free; nothing was changed.",
+            advice="Free some space.",
+        )
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _restore_file(folder: Path, relative: str, home: Path) -> str:
     """Put one plain file back; returns what of the live one stayed."""
-    if live.name == "guest_handoff.json" and _readable(live) is not None:
-        return "kept: the live record knows what was moved since"
-    if live.name == "auth.json" and (current := _readable(live)) is not None:
+    copy, live = folder / relative, home / relative
+    if relative in LIVE_STAYS and _readable(live) is not None:
+        return LIVE_STAYS[relative]
+    if relative == "auth.json" and (current := _readable(live)) is not None:
         return restore_accounts(copy, live, current)
     place_file(copy, live)
     return ""

@@ -15,7 +15,7 @@ import attrs
 
 from nedura.update.state.raw_file import is_sqlite
 
-__all__ = ["FILE_CAP", "SNAPSHOT_SET", "Member", "Source", "expand", "in_set"]
+__all__ = ["FILE_CAP", "SNAPSHOT_SET", "Member", "Source", "expand", "in_set", "look"]
 
 FILE_CAP: Final = 1024**3
 """Largest file in bytes that a pre-update snapshot copies: 1 GiB; a file of exactly this size is copied."""
@@ -112,13 +112,13 @@ def expand(home: Path, members: tuple[Member, ...] = SNAPSHOT_SET) -> Iterator[S
         if member.tree:
             yield from _walk(path, member.path, member, 0)
         else:
-            found = _look(path, member.path)
+            found = look(path, member.path)
             if found is not None:
                 yield found
 
 
-def _look(path: Path, relative: str) -> Source | None:
-    """A single member. A link of the owner's own (dotfiles) is read through."""
+def look(path: Path, relative: str) -> Source | None:
+    """A single member as it is in a home; None when it is not there. A link of the owner's own (dotfiles) is read through."""
     try:
         info = os.stat(path)
     except FileNotFoundError:
