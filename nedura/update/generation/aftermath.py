@@ -12,6 +12,7 @@ from nedura.clock import Clock
 from nedura.errors import NeduraError
 from nedura.installs import InstallPaths
 from nedura.locks import FileLock
+from nedura.product import NEDURA
 from nedura.text import clean
 from nedura.update.bounded import in_thread
 from nedura.update.commit.move import Move, bring_objects, move
@@ -20,6 +21,7 @@ from nedura.update.generation.generations import is_generation, list_generations
 from nedura.update.generation.owner_whole import read_whole_source
 from nedura.update.generation.pm import LOCK_TIMEOUT, collect_quietly
 from nedura.update.generation.record import read_record
+from nedura.update.planning.observe import declared_owner
 from nedura.update.source.edit_rules import parse_raw_diff
 from nedura.update.source.edits import read_edits
 from nedura.update.source.git import find_git
@@ -118,6 +120,8 @@ def _why_left(
     """Why the source stays where it is; empty when it may follow."""
     if source.head == target:
         return "it is there already"
+    if owner := declared_owner(source.checkout, NEDURA):
+        return f"left: {owner}"
     if begun := has_operation(source.git_dir):
         return f"left: {begun} is not finished there"
     if not source.branch or source.branch != branch:

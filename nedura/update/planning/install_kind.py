@@ -15,9 +15,12 @@ import attrs
 from nedura.product import Product
 from nedura.text import clean
 
-__all__ = ["InstallKind", "Observed", "judge_kind", "judge_marker"]
+__all__ = ["InstallKind", "Observed", "image_reference", "judge_kind", "judge_marker"]
 
 STAMPS: Final = ("apt", "docker", "nix", "nixos", "home-manager", "git", "unknown")
+MAX_REFERENCE: Final = 1024
+_REFERENCE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]*")
+_PACKAGE: Final = r"([A-Za-z0-9][A-Za-z0-9._@+-]*)"
 _NIX: Final = ("nix", "nixos", "home-manager")
 _NOBODY: Final = ("0", "false", "no", "off", "git", "unknown")
 _SOMEBODY: Final = ("1", "true", "yes", "on")
@@ -33,7 +36,7 @@ class Observed:
         sealed: it is a generation of an install of ours.
         git: it is a git checkout.
         marker: bytes of the image marker, None when there is none, empty when it is no regular file of root's.
-        stamp: `.install_method` of the tree.
+        stamp: `.install_method` of the tree; a generation of ours has none, its tree is the publisher's.
         home_stamp: `.install_method` of the home.
         managed: name of a managing system from the real environment or a managed file.
         steward: the tree's `install-stamp.json`, None without one, empty when it cannot be read.
@@ -99,7 +102,15 @@ def judge_marker(data: bytes) -> tuple[str, str]:
         return "", ""
     if any(value is not None and not isinstance(value, str) for value in optional):
         return "", ""
-    return clean(manager, 60), clean(record.get("image"), 200)
+    return clean(manager, 60), image_reference(record.get("image") or "")
+
+
+def image_reference(text: str) -> str:
+    """Name, tag and digest of a container image as it stands; empty for anything that could not be pulled.
+
+    A part of a name is another image, and its letters count: it is never cut or changed.
+    """
+    return text if len(text) <= MAX_REFERENCE and _REFERENCE.fullmatch(text) else ""
 
 
 def _refused(kind: str, mechanism: str, code: str, reason: str, exit_code: int = 2) -> InstallKind:
@@ -170,13 +181,16 @@ def _path_kind(observed: Observed, product: Product) -> InstallKind | None:
         return None
     package = re.search(r"/(site|dist)-packages(/|\Z)", code) is not None
     places = (
-        ("homebrew", r"/Cellar/(?!python(@|/))[^/]", f"brew upgrade {name}"),
-        ("uv", r"/uv/tools/", f"uv tool upgrade {name}"),
-        ("pipx", r"/pipx/venvs/", f"pipx upgrade {name}"),
+        ("homebrew", rf"/Cellar/(?!python(?:@|/)){_PACKAGE}", "brew upgrade"),
+        ("uv", rf"/uv/tools/{_PACKAGE}", "uv tool upgrade"),
+        ("pipx", rf"/pipx/venvs/{_PACKAGE}", "pipx upgrade"),
     )
     for kind, sign, command in places:
-        if re.search(sign, code) or (package and re.search(sign, observed.executable)):
-            return _refused(kind, command, kind, f"This install belongs to {kind}.")
+        found = re.search(sign, code) or (re.search(sign, observed.executable) if package else None)
+        if (
+            found
+        ):  # its folder is named as the tool knows it: with a suffix, or after the package that needs ours
+            return _refused(kind, f"{command} {found[1]}", kind, f"This install belongs to {kind}.")
     if observed.apt_package:
         owner = clean(observed.apt_package, 80)
         command = f"pkg upgrade {owner}" if observed.termux else f"apt-get install --only-upgrade {owner}"
@@ -212,13 +226,16 @@ def _stamp_kind(observed: Observed, product: Product) -> InstallKind | None:
 
 
 def _conflicts(observed: Observed, kind: str) -> tuple[str, ...]:
-    """The home's stamp when it says something else; shown, because people look for it."""
+    """The home's stamp when it says something else, and a stamp that says nothing; shown, because people look for them."""
+    found = []
+    if observed.steward is not None and not observed.steward:
+        found.append("install-stamp.json of the code tree names nobody, so it does not count.")
     stamp = observed.home_stamp
-    if stamp not in STAMPS or stamp in (kind, "unknown"):
-        return ()
-    return (
-        f"{clean(stamp)} stands in .install_method of the home; the home is shared data, the code tree decides.",
-    )
+    if stamp in STAMPS and stamp not in (kind, "unknown"):
+        found.append(
+            f"{clean(stamp)} stands in .install_method of the home; the home is shared data, the code tree decides."
+        )
+    return tuple(found)
 
 
 def judge_kind(observed: Observed, product: Product) -> InstallKind:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import sys
@@ -11,13 +12,11 @@ from typing import Any, Final
 
 import attrs
 
-from nedura.errors import RecordMissing, StoreError
 from nedura.installs import checkout_of, generation_of
 from nedura.product import Product
-from nedura.records import read_json
-from nedura.update.planning.install_kind import Observed
+from nedura.update.planning.install_kind import Observed, image_reference, judge_kind
 
-__all__ = ["Machine", "observe"]
+__all__ = ["Machine", "declared_owner", "observe"]
 
 
 @attrs.frozen(kw_only=True)
@@ -38,13 +37,27 @@ LABEL: Final = "etc/{name}/image-label"
 _CONTAINER_SIGNS: Final = (".dockerenv", "run/.containerenv")
 
 
-def _word(path: Path) -> str:
-    """One lower-case word of a small file; empty when it is not there."""
+def _text(path: Path, limit: int) -> str:
+    """A small text file, whoever wrote it; empty when it is not there or is no plain file (a pipe must not hold us)."""
     try:
-        with open(path, "rb") as file:
-            return file.read(64).decode("utf-8", "replace").strip().lower()
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                return ""
+            return file.read(limit).decode("utf-8-sig", "replace").strip()
     except OSError:
         return ""
+
+
+def _word(path: Path) -> str:
+    """One lower-case word of a small file; empty when it is not there."""
+    return _text(path, 64).lower()
+
+
+def _image(path: Path, product: Product) -> str:
+    """Image that a label file names, as it stands; the product's own name when it names none that could be pulled."""
+    text = _text(path, 2048)
+    return image_reference(text) or product.name if text else ""
 
 
 def _marker(path: Path) -> bytes | None:
@@ -64,11 +77,13 @@ def _marker(path: Path) -> bytes | None:
 
 
 def _steward(tree: Path) -> Mapping[str, Any] | None:
-    try:
-        record = read_json(tree / "install-stamp.json", 65536)
-    except RecordMissing:
+    """The declaration of a tree's owner, whatever user wrote it: a steward is another one by its nature."""
+    place = tree / "install-stamp.json"
+    if not os.path.lexists(place):
         return None
-    except StoreError:
+    try:
+        record = json.loads(_text(place, 65536))
+    except (ValueError, RecursionError):
         return {}
     return record if isinstance(record, dict) else {}
 
@@ -128,13 +143,28 @@ def observe(
         sealed=generation is not None,
         git=checkout is not None,
         marker=_marker(machine.root / MARKER.format(name=name)),
-        stamp=_word(tree / ".install_method"),
+        stamp="" if generation else _word(tree / ".install_method"),
         home_stamp=_word(home / ".install_method"),
-        managed=product.setting(environ, "MANAGED") or _word(tree / ".managed"),
+        managed=product.setting(environ, "MANAGED") or ("" if generation else _word(tree / ".managed")),
         steward=_steward(tree),
         container=any((machine.root / sign).exists() for sign in _CONTAINER_SIGNS),
         apt_package="" if generation or checkout else _package(machine.root, _top(tree, anchor)),
         executable=machine.executable,
         termux="com.termux" in environ.get("PREFIX", ""),
-        image=_word(machine.root / LABEL.format(name=name)),
+        image=_image(machine.root / LABEL.format(name=name), product),
     )
+
+
+def declared_owner(tree: Path, product: Product) -> str:
+    """Who a tree says it belongs to, in one sentence; empty when it says nobody else."""
+    found = judge_kind(
+        Observed(
+            code=str(tree),
+            git=True,
+            stamp=_word(tree / ".install_method"),
+            managed=_word(tree / ".managed"),
+            steward=_steward(tree),
+        ),
+        product,
+    )
+    return found.reason

@@ -21,6 +21,7 @@ MAX_TOTAL: Final = 512 * 1024 * 1024
 OWN_FILES: Final = frozenset(
     {
         ".install_method",
+        ".managed",
         ".update-incomplete",
         "install-stamp.json",
         ".update_exit_code",

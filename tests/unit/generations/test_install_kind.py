@@ -21,6 +21,7 @@ VALID = {
 
 NIX = "nix profile upgrade nedura (or update the flake input and rebuild with nixos-rebuild or home-manager)"
 REGISTRY = "docker pull registry.example/team/nedura:latest"
+LONG = "registry.example/" + "group/" * 40 + "nedura:V1.2-RC1"
 DEB = {"code": "/usr/lib/python3/dist-packages", "apt_package": "python3-nedura"}
 TERMUX = {"code": "/data/data/com.termux/x", "apt_package": "nedura", "termux": True}
 FLEETCTL = b'{"schema": 1, "deployment_kind": "image", "manager": "fleetctl"}'
@@ -58,6 +59,11 @@ TABLE: dict[str, tuple[dict[str, Any], str, bool, str, str]] = {
     "managed by git": ({"git": True, "managed": "git"}, "git", True, "", "nedura update"),
     "managed by somebody": ({"git": True, "managed": "1"}, "managed", False, "managed", "update it with the system that manages it"),
     "pipx": ({"code": "/home/u/.local/pipx/venvs/nedura/lib/python3.11/site-packages"}, "pipx", False, "pipx", "pipx upgrade nedura"),
+    "pipx with a suffix": ({"code": "/h/pipx/venvs/nedura@b/lib/site-packages"}, "pipx", False, "pipx", "pipx upgrade nedura@b"),
+    "needed by another uv tool": ({"code": "/h/uv/tools/agents/lib/python3.11/site-packages"}, "uv", False, "uv", "uv tool upgrade agents"),
+    "versioned formula": ({"code": "/opt/homebrew/Cellar/nedura@1/1.0/libexec"}, "homebrew", False, "homebrew", "brew upgrade nedura@1"),
+    "marker that no pull takes": ({"marker": marker(image="x; reboot")}, "docker", False, "image-marker", "docker pull nedura:latest"),
+    "marker with a long name": ({"marker": marker(image=LONG)}, "docker", False, "image-marker", f"docker pull {LONG}"),
     "pip": ({"code": "/home/u/v/lib/python3.11/site-packages"}, "pip", False, "pip", "pip install --upgrade nedura"),
     "debian package": (DEB, "apt", False, "apt", "apt-get install --only-upgrade python3-nedura"),
     "termux package": (TERMUX, "apt", False, "apt", "pkg upgrade nedura"),
