@@ -30,7 +30,7 @@ from nedura.update.generation.generations import is_generation, point, read_mani
 from nedura.update.generation.interpreter import Interpreter, choose
 from nedura.update.generation.launcher import launcher_install, write_launcher
 from nedura.update.generation.places import check_home_place
-from nedura.update.generation.record import InstallRecord, read_record, write_record
+from nedura.update.generation.record import InstallRecord, own_branch, read_record, write_record
 from nedura.update.options_check import check_wheels
 from nedura.update.source.edit_merge import merge_edits
 from nedura.update.source.edits import read_edits
@@ -133,7 +133,8 @@ def _record(job: _Job, remote: str, branch: str) -> InstallRecord:
         source=str(job.source.checkout),
         remote_name=job.source.remote_name if not remote else "",
         remote_url=parsed.url,
-        branch=branch or job.source.remote_branch,
+        branch=branch
+        or (own_branch(job.source) if job.source.branch and not remote else job.source.remote_branch),
         command=job.product.command,
         created=iso(time.time()),
         environment=job.environment,

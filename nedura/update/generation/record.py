@@ -67,7 +67,9 @@ def read_record(paths: InstallPaths) -> InstallRecord:
 
 
 def own_branch(source: Source) -> str:
-    """Branch that the first update of a checkout begins to follow."""
+    """Branch that the first update of a checkout begins to follow: the remote's default where it has none of the checked-out name."""
+    if source.remote_name and not source.tracking and source.default_branch:
+        return source.default_branch
     return source.remote_branch or source.branch or "main"
 
 

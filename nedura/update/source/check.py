@@ -22,7 +22,7 @@ from nedura.update.source.channels import Choice, channel_key, choose_channel
 from nedura.update.source.git import Git, find_git
 from nedura.update.source.owner_checkout import Source, read_source
 from nedura.update.source.repository import open_repository
-from nedura.update.source.target import Target, fetch_target, known_tips
+from nedura.update.source.target import Target, fetch_target, known_tips, seen_by
 from nedura.update.source.unfinished import has_operation, unfinished_text
 from nedura.update.source.urls import Remote, parse_remote
 from nedura.wire import LATER
@@ -219,7 +219,9 @@ def _question(
 
 def _ask(git: Git, question: _Question) -> Target:
     """Fetch under a ref of our own, so that an update which fetches at the same moment meets no lock."""
-    known = known_tips(git, question.choice, question.source.tracking if question.source is not None else "")
+    known = known_tips(
+        git, question.choice, seen_by(question.source, question.choice, sealed=question.sealed)
+    )
     ref = f"refs/nedura/checks/{os.getpid()}"
     try:
         return fetch_target(git, question.remote, question.choice, question.current, known=known, into=ref)

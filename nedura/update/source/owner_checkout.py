@@ -67,6 +67,24 @@ class Source:
     shallow: bool = False
     settings: tuple[tuple[str, str], ...] = ()
 
+    def last_seen(self, branch: str) -> str:
+        """Commit id that the checkout last saw of any branch of its remote, empty when it never looked."""
+        if not self.remote_name or not branch:
+            return ""
+        return read_ref(self.common_dir, f"refs/remotes/{self.remote_name}/{branch}")
+
+    @property
+    def default_branch(self) -> str:
+        """The remote's own default branch as the clone noted it, else `main` when the remote had one; empty when neither is known."""
+        remote = f"refs/remotes/{self.remote_name}/"
+        try:
+            noted = _short_text(self.common_dir / remote / "HEAD") if self.remote_name else ""
+        except OSError:
+            noted = ""
+        if noted.startswith(f"ref: {remote}"):
+            return noted.removeprefix(f"ref: {remote}")
+        return "main" if self.last_seen("main") else ""
+
 
 def _refuse(checkout: Path, why: str, advice: str = "") -> RefusedError:
     return RefusedError(f"{clean(str(checkout), 300)} cannot be used as a source: {why}.", advice=advice)

@@ -12,11 +12,11 @@ from nedura.text import clean
 from nedura.update.source.channels import Choice
 from nedura.update.source.fetch import FETCHED, check_branch, fetch_ref, remote_tags
 from nedura.update.source.git import Git, GitAnswer, is_commit_id
-from nedura.update.source.owner_checkout import read_ref
+from nedura.update.source.owner_checkout import Source, read_ref
 from nedura.update.source.repository import mend_history
 from nedura.update.source.urls import Remote
 
-__all__ = ["Move", "Target", "fetch_target", "judge_move", "keep_tip", "known_tips"]
+__all__ = ["Move", "Target", "fetch_target", "judge_move", "keep_tip", "known_tips", "seen_by"]
 
 Move = Literal["same", "forward", "rewritten", "backward"]
 
@@ -49,16 +49,30 @@ def tip_ref(name: str) -> str:
     return f"refs/nedura/tips/{name}"
 
 
-def known_tips(git: Git, choice: Choice, tracking: str = "") -> tuple[str, ...]:
+def seen_by(source: Source | None, choice: Choice, *, sealed: bool) -> tuple[str, ...]:
+    """What the owner's checkout last saw of its remote: the branch that is followed, and mostly the one that is checked out.
+
+    A checkout that runs on a branch of its owner's follows another one: its commits there, pushed or not, are no rewind of that one.
+    Who names a branch for this run leaves the one that runs, and what it had counts.
+    """
+    if source is None:
+        return ()
+    if not choice.branch:
+        return (source.tracking,)
+    followed = source.last_seen(choice.branch)
+    return (followed, source.tracking) if sealed or choice.source == "option" else (followed,)
+
+
+def known_tips(git: Git, choice: Choice, tracking: Iterable[str] = ()) -> tuple[str, ...]:
     """What was known of the remote before this fetch: by us, and by the owner's checkout. Commits we lack are left out.
 
     Args:
         git: our repository.
         choice: branch or channel.
-        tracking: the checkout's remote-tracking commit.
+        tracking: the checkout's remote-tracking commits, from `seen_by`.
     """
     ours = read_ref(git.repo, tip_ref(choice.branch)) if choice.branch else ""
-    found = dict.fromkeys(commit for commit in (ours, tracking) if is_commit_id(commit))
+    found = dict.fromkeys(commit for commit in (ours, *tracking) if is_commit_id(commit))
     return _present(git, found)
 
 

@@ -1,0 +1,149 @@
+"""A checkout on a branch of its owner's: what an update follows, what it calls a rewind, and what it says of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import attrs
+import pytest
+
+from nedura.clock import SystemClock
+from nedura.errors import UpdateError
+from nedura.installs import InstallPaths, install_id_for
+from nedura.records import make_folder
+from nedura.testing.installs import TOY, TOY_FILES, Origin, git, make_origin
+from nedura.update import UpdateOptions, real
+from nedura.update.events import Prepared
+from nedura.update.generation.install import install_checkout
+from nedura.update.generation.record import read_record
+from nedura.update.run import Run
+from nedura.update.source.check import check_for_update
+from nedura.wire import Event
+
+PRODUCT = attrs.evolve(TOY, environment="none")
+
+
+@attrs.define
+class Parked:
+    """An origin and a clone that runs as it is."""
+
+    origin: Origin
+    source: Path
+    home: Path
+    events: list[Event] = attrs.field(factory=list)
+
+    @property
+    def paths(self) -> InstallPaths:
+        return InstallPaths(self.home, install_id_for(self.source))
+
+    def own(self, name: str = "own.txt") -> str:
+        """A commit of the owner's on the branch that is checked out."""
+        (self.source / name).write_text("own\n")
+        git(self.source, "add", "-A")
+        git(self.source, "commit", "-q", "-m", "own")
+        return git(self.source, "rev-parse", "HEAD")
+
+    async def update(self, **options: object) -> Run:
+        """Prepare and commit, as an update does."""
+        run = Run(
+            run_id="test", root_home=self.home, home=self.home, clock=SystemClock(), started_at=SystemClock().time(),
+            environ=dict(os.environ), layout="checkout", product=PRODUCT, checkout=self.source, install=self.paths,
+            options=UpdateOptions(**options),  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.events = [event async for event in real.prepare(run)]
+        prepared = next(event for event in self.events if isinstance(event, Prepared))
+        run.candidate, run.changed = prepared.candidate, prepared.changed
+        if prepared.changed:
+            self.events += [event async for event in real.commit(run)]
+        return run
+
+    @property
+    def text(self) -> str:
+        return "\n".join(event.copy_terminal for event in self.events)
+
+    @property
+    def head(self) -> tuple[str, str]:
+        return git(self.source, "rev-parse", "HEAD"), git(
+            self.source, "symbolic-ref", "-q", "HEAD", check=False
+        )
+
+
+@pytest.fixture
+def parked(tmp_path: Path) -> Parked:
+    origin = make_origin(tmp_path / "origin", TOY_FILES)
+    return Parked(origin, origin.clone(tmp_path / "source"), make_folder(tmp_path / "home"))
+
+
+async def test_the_first_update_on_a_local_branch_follows_the_remotes_default(parked: Parked) -> None:
+    git(parked.source, "checkout", "-q", "-b", "work")
+    target = parked.origin.commit({"news.txt": "1\n"})
+    await parked.update()
+    assert parked.head == (target, "refs/heads/main")
+    assert read_record(parked.paths).branch == "main"
+
+
+async def test_a_detached_first_update_follows_a_default_of_another_name(tmp_path: Path) -> None:
+    origin = make_origin(tmp_path / "origin", TOY_FILES)
+    git(origin.folder, "branch", "-m", "trunk")
+    here = Parked(origin, origin.clone(tmp_path / "source"), make_folder(tmp_path / "home"))
+    git(here.source, "checkout", "-q", "--detach")
+    target = origin.commit({"news.txt": "1\n"})
+    await here.update()
+    assert here.head == (target, "refs/heads/trunk")
+
+
+async def test_own_commits_with_nothing_new_are_up_to_date(parked: Parked) -> None:
+    await parked.update()
+    git(parked.source, "checkout", "-q", "-b", "work")
+    own, tip = parked.own(), parked.origin.head
+    run = await parked.update()
+    assert not run.changed
+    assert parked.head == (own, "refs/heads/work")
+    assert tip[:12] in parked.text  # what main is at the remote, not the owner's commit
+    assert own[:12] not in parked.text
+
+
+async def test_news_beside_own_commits_are_no_rewritten_history(parked: Parked) -> None:
+    await parked.update()
+    git(parked.source, "checkout", "-q", "-b", "work")
+    parked.own()
+    target = parked.origin.commit({"news.txt": "1\n"})
+    await parked.update()
+    assert parked.head == (target, "refs/heads/main")
+    assert "rewritten" not in parked.text
+    assert "git checkout work" in parked.text
+
+
+async def test_a_branch_asked_for_that_is_older_stays_a_downgrade(parked: Parked) -> None:
+    git(parked.origin.folder, "branch", "old")
+    parked.origin.commit({"news.txt": "1\n"})
+    git(parked.source, "pull", "-q", "--ff-only")
+    git(parked.source, "fetch", "-q", "origin")
+    with pytest.raises(UpdateError, match="older"):
+        await parked.update(branch="old")
+
+
+async def test_a_rewind_of_the_remote_stays_a_downgrade(parked: Parked) -> None:
+    parked.origin.commit({"news.txt": "1\n"})
+    git(parked.source, "pull", "-q", "--ff-only")
+    git(parked.source, "checkout", "-q", "-b", "work")
+    parked.own()
+    git(parked.origin.folder, "reset", "-q", "--hard", "HEAD~1")
+    with pytest.raises(UpdateError, match="older"):
+        await parked.update()
+
+
+async def test_a_check_counts_own_commits_on_a_local_branch(parked: Parked) -> None:
+    await parked.update()
+    git(parked.source, "checkout", "-q", "-b", "work")
+    parked.own()
+    result = check_for_update(parked.home, PRODUCT, dict(os.environ), anchor=parked.source / "toy/main.py")
+    assert (result.state, result.ahead, result.name) == ("current", 1, "main")
+
+
+def test_a_sealed_install_of_a_local_branch_follows_the_remotes_default(parked: Parked) -> None:
+    git(parked.source, "checkout", "-q", "-b", "work")
+    install_checkout(parked.source, parked.home, product=PRODUCT, python=sys.executable)
+    assert read_record(parked.paths).branch == "main"
