@@ -221,7 +221,8 @@ async def choose_target(work: Work) -> AsyncGenerator[Event, None]:
     except FetchError as error:
         if error.token != "broken_objects":
             raise
-        kept = await in_thread(_fetch_anew, work, current)
+        found, kept = await in_thread(_fetch_anew, work, current)
+        work.target = found
         text = f"Our repository was damaged and was made again: {error.message}"
         if kept is not None:
             text += f" Parked work in it could not be read; it stays in {clean(str(kept), 200)}."
@@ -258,22 +259,22 @@ def _fetch(work: Work, current: str) -> Target:
     return target
 
 
-def _fetch_anew(work: Work, current: str) -> Path | None:
+def _fetch_anew(work: Work, current: str) -> tuple[Target, Path | None]:
     """Fetch into a new repository; only when that works the damaged one is replaced: the broken objects may be the remote's.
 
     Returns:
-        where the damaged one stays, None when nothing of it is missed.
+        the target, and where the damaged one stays (None when nothing of it is missed).
     """
     damaged = work.git
     work.git = repository_aside(work.paths, work.source, work.run.environ)
     try:
-        work.target = _fetch(work, current)
+        target = _fetch(work, current)
     except BaseException:
         discard(work.git.repo)
         work.git = damaged
         raise
     work.git, kept = replace_repository(work.paths, work.git)
-    return kept
+    return target, kept
 
 
 def _edits(work: Work, source: Source) -> Edits:
