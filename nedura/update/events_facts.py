@@ -68,7 +68,8 @@ class SnapshotTaken:
     def copy_terminal(self) -> str:
         """Terminal form."""
         missing = f", without {', '.join(self.incomplete)}" if self.incomplete else ""
-        return f"  ✓ {self.profile}: {self.snapshot_id} ({self.files} files, {size_text(self.size)}){missing}"
+        mark = "⚠" if self.incomplete else "✓"
+        return f"  {mark} {self.profile}: {self.snapshot_id} ({self.files} files, {size_text(self.size)}){missing}"
 
 
 @final

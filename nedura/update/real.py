@@ -41,7 +41,7 @@ from nedura.update.prompt import ask_by_file, said_yes
 from nedura.update.run import Candidate, Run
 from nedura.update.source.channels import channel_key
 from nedura.update.state.levels import judge_state, state_range
-from nedura.update.state.snapshot_mode import KEY, snapshot_mode
+from nedura.update.state.snapshot_mode import KEY, backup_keep, snapshot_mode
 from nedura.wire import Event, to_wire
 
 if TYPE_CHECKING:
@@ -214,7 +214,9 @@ async def snapshot(run: Run) -> AsyncGenerator[Event, None]:
     if mode == "full":
         from nedura.update.state.backup import take_backup
 
-        keep = max(1, int(config.get("updates.backup_keep", 5)))
+        keep, warning = backup_keep(config)
+        if warning:
+            yield Notice(text=warning, warning=True)
         parts.append(take_backup(run.root_home, keep=keep, checkout=run.checkout, clock=run.clock))
     for events in parts:
         try:

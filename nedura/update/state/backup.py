@@ -186,19 +186,7 @@ def write_backup(
         _sweep(make_folder(folder))
         stage = make_folder(folder / f".nedura-backup.{os.getpid()}.{secrets.token_hex(4)}.partial")
         means = _Means(stage, stop, state, busy_limit, free)
-        try:
-            partial = stage / "zip"
-            _write(root, partial, _code_folders(root, checkout), now, means)
-            fsync_file(partial)
-            size = partial.stat().st_size
-            os.rename(partial, target)
-            fsync_folder(folder)
-        except OSError as error:
-            raise StoreError(
-                f"The backup cannot be written: {error.strerror}.", advice="Free some space."
-            ) from error
-        finally:
-            remove_tree(stage)
+        size = _stage(root, target, _code_folders(root, checkout), now, means)
         pruned = _prune(target, label, keep) if keep is not None and target.parent == root / BACKUPS else ()
     return BackupTaken(
         path=str(target),
@@ -207,6 +195,24 @@ def write_backup(
         skipped=dict(sorted(state.skipped.items())),
         pruned=pruned,
     )
+
+
+def _stage(root: Path, target: Path, code: Collection[str], now: float, means: _Means) -> int:
+    """Write the archive aside and give it its name; returns its bytes."""
+    try:
+        partial = means.stage / "zip"
+        _write(root, partial, code, now, means)
+        fsync_file(partial)
+        size = partial.stat().st_size
+        os.rename(partial, target)
+        fsync_folder(target.parent)
+    except OSError as error:
+        raise StoreError(
+            f"The backup cannot be written: {error.strerror}.", advice="Free some space."
+        ) from error
+    finally:
+        remove_tree(means.stage)
+    return size
 
 
 def _free_name(folder: Path, label: str, now: float) -> Path:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from nedura.config import Config
+from nedura.errors import ConfigError
 from nedura.update.options import SnapshotMode, UpdateOptions
 
-__all__ = ["KEY", "snapshot_mode"]
+__all__ = ["KEEP", "KEY", "backup_keep", "snapshot_mode"]
 
 KEY: Final = "updates.pre_update_backup"
+KEEP: Final = "updates.backup_keep"
+KEEP_DEFAULT: Final = 5
 _WORDS: Final[Mapping[str, SnapshotMode]] = {
     "quick": "quick", "full": "full", "zip": "full", "true": "full", "off": "off", "none": "off", "disabled": "off",
     "false": "off",
@@ -33,3 +37,11 @@ def snapshot_mode(options: UpdateOptions, configured: object) -> tuple[SnapshotM
     if word in _WORDS:
         return _WORDS[word], ""
     return "quick", f"{KEY} is {word[:40]!r}, which means nothing here; a quick snapshot is taken."
+
+
+def backup_keep(config: Config) -> tuple[int, str]:
+    """How many full backups stay, at least 1, and a warning that is empty when the configured value makes sense."""
+    try:
+        return max(1, config.whole(KEEP, KEEP_DEFAULT)), ""
+    except ConfigError as error:
+        return KEEP_DEFAULT, f"{error.message} {KEEP_DEFAULT} are kept."

@@ -13,6 +13,7 @@ from typing import Final
 
 import attrs
 
+from nedura.update.generation.tree_rules import ascii_name
 from nedura.update.state.raw_file import is_sqlite
 
 __all__ = ["FILE_CAP", "SNAPSHOT_SET", "Member", "Source", "expand", "in_set", "look"]
@@ -93,8 +94,12 @@ class Source:
 
 
 def in_set(relative: str, members: tuple[Member, ...] = SNAPSHOT_SET) -> bool:
-    """Whether a path from a manifest may be part of a snapshot at all: plain parts, and covered by the set."""
+    """Whether a path from a manifest may be part of a snapshot at all: plain parts, in UTF-8, and covered by the set."""
     parts = relative.split("/")
+    if any(
+        "\ud800" <= ch <= "\udfff" for ch in relative
+    ):  # bytes that are no UTF-8: JSON would write another name
+        return False
     if not relative or any(part in ("", ".", "..") or "\0" in part or "\\" in part for part in parts):
         return False
     for member in members:
@@ -185,7 +190,7 @@ def _is_log(entry: os.DirEntry[str], names: Collection[str]) -> bool:
 
 def _entry(entry: os.DirEntry[str], name: str, path: Path) -> Source:
     if not in_set(name):
-        return Source(relative=name, path=path, problem="its name cannot be kept in a snapshot")
+        return Source(relative=ascii_name(name), path=path, problem="its name cannot be kept in a snapshot")
     if not entry.is_file(follow_symlinks=False):
         return Source(relative=name, path=path, problem="not a regular file", fatal=False)
     size = entry.stat(follow_symlinks=False).st_size

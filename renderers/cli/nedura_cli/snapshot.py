@@ -12,6 +12,7 @@ from pathlib import Path
 
 import attrs
 
+from nedura.errors import UsageError
 from nedura.homes import process_home, profile_name, root_home
 from nedura.profiles import list_profiles
 from nedura.update import (
@@ -139,6 +140,11 @@ def _missing(names: tuple[str, ...]) -> str:
 def backup(args: argparse.Namespace, output: Output) -> int:
     """Make a full backup, or a quick snapshot."""
     home = process_home()
+    if args.quick and args.output:
+        raise UsageError(
+            "A quick snapshot has its place in the profile's own home.",
+            advice="Leave out --quick or --output.",
+        )
     if args.quick:
         return _snapshot([(profile_name(home), home)], output)
     target = Path(args.output).absolute() if args.output else None

@@ -78,6 +78,9 @@ def test_all_profiles_and_the_quick_backup(home: Path) -> None:
     assert kinds.count("snapshot_taken") == 2
     assert nedura(home, "backup", "--quick").returncode == 0
     assert len(list((home / "state-snapshots").glob("*-manual*"))) == 2
+    both = nedura(home, "backup", "--quick", "-o", str(home / "b.zip"))
+    assert both.returncode == 2, "a file that was asked for and never comes is no success"
+    assert not (home / "b.zip").exists()
 
 
 def test_backup_and_import(home: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -33,12 +34,12 @@ def test_a_name_that_no_snapshot_can_hold_is_told_and_spoils_nothing(tmp_path: P
     """It was in the copy, and then the whole snapshot was refused for naming it."""
     (tmp_path / "config.yaml").write_text("a: 1\n")
     (tmp_path / "pairing").mkdir()
-    for name in ("DOMAIN\\me.json", "line\nbreak.json", "plain.json"):
+    for name in ("DOMAIN\\me.json", "line\nbreak.json", "plain.json", os.fsdecode(b"latin\xe9.json")):
         (tmp_path / "pairing" / name).write_text("{}")
     taken = take_snapshot("default", tmp_path, label="manual", keep=1, now=0)
     assert taken is not None
     assert not taken.manifest.complete
-    assert list(taken.manifest.failed) == ["pairing/DOMAIN\\me.json"]
+    assert list(taken.manifest.failed) == ["pairing/DOMAIN\\me.json", "pairing/latin\\udce9.json"]
     assert list_snapshots(tmp_path) == ([taken.manifest], {})
     (tmp_path / "pairing/plain.json").unlink()
     assert verify_snapshot(tmp_path, taken.manifest.id)[1] == {}
