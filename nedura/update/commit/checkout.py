@@ -20,6 +20,7 @@ from nedura.text import clean
 from nedura.update.commit import guard, stash, waiting
 from nedura.update.commit.gitlocks import clear_stale_locks, sweep_packs
 from nedura.update.commit.move import (
+    RESCUE_DAYS,
     Move,
     bring_objects,
     expire_rescues,
@@ -319,12 +320,17 @@ def _keep_names(job: CheckoutJob, state: _State, head: str, branch: str, after: 
     for commit, name in doubtful:
         if _is_ancestor(job.git, commit, target):
             continue
-        related = job.git.run("merge-base", commit, target, ok=(0, 1, 128)).code == 0
-        why = ("diverged" if related else "orphan") if name != "detached" else "detached"
-        ref = rescue(job.git, commit, why, name, job.now)
+        back = _is_ancestor(
+            job.git, target, commit
+        )  # a way back that somebody asked for: nothing was made here
+        related = back or job.git.run("merge-base", commit, target, ok=(0, 1, 128)).code == 0
+        why = "detached" if name == "detached" else "diverged" if related else "orphan"
+        ref = rescue(job.git, commit, "pre-update" if back else why, name, job.now)
+        who = "The detached HEAD" if name == "detached" else name
+        text = f"{who} goes back; where it was" if back else f"{who} had commits of its own; what it was"
         state.tell(
             StepDone(name="rescue_ref", detail=ref),
-            Notice(text=f"{name} had commits of its own; they are kept for 30 days as {ref}.", warning=True),
+            Notice(text=f"{text} is kept for {RESCUE_DAYS} days as {ref}.", warning=not back),
         )
 
 

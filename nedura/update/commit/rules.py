@@ -100,7 +100,10 @@ def place(at: Situation) -> Placement:
             action="skip", reason=f"branch {at.branch} is checked out and switching is turned off"
         )
     if not at.unmerged_work:
-        return Placement(action="switch", reason=f"branch {at.branch} is fully merged")
+        return Placement(
+            action="switch",
+            reason=f"branch {at.branch} is fully merged, so this tree goes to {at.target_branch}",
+        )
     count = f"{at.unmerged_work} commit{'' if at.unmerged_work == 1 else 's'}"
     if at.strategy == "update_in_place":
         return Placement(action="merge", reason=f"merging into branch {at.branch} with its {count}")

@@ -21,6 +21,7 @@ from nedura.update.generation.record import read_record
 from nedura.update.run import Run
 from nedura.update.source.check import check_for_update
 from nedura.wire import Event
+from tests.integration.checkout.trees import ahead, make_tree, run_move
 
 PRODUCT = attrs.evolve(TOY, environment="none")
 
@@ -147,3 +148,16 @@ def test_a_sealed_install_of_a_local_branch_follows_the_remotes_default(parked: 
     git(parked.source, "checkout", "-q", "-b", "work")
     install_checkout(parked.source, parked.home, product=PRODUCT, python=sys.executable)
     assert read_record(parked.paths).branch == "main"
+
+
+async def test_a_way_back_is_not_called_own_commits(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path)
+    old = tree.head
+    new = ahead(tree)
+    await run_move(tree.job(new))
+    result = await run_move(tree.job(old))
+    assert tree.head == old
+    assert "of its own" not in result.text
+    ref = result.step("rescue_ref").detail
+    assert "-pre-update-main-" in ref
+    assert tree.git("rev-parse", ref) == new
