@@ -19,7 +19,7 @@ import attrs
 from nedura.installs import InstallPaths, install_id_for
 from nedura.product import NEDURA
 from nedura.testing.installs import Content, Origin, Site, write_files
-from nedura.update.commit.zip_swap import tree_hashes
+from nedura.update.commit.zip_tree import tree_hashes
 from nedura.update.source.release import Note, index_of, pack_release, read_note
 from tests.kits.checkout import CheckoutWorld, launcher
 from tests.kits.site import quick_tree

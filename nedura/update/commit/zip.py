@@ -15,16 +15,9 @@ from nedura.installs import MAX_NOTE, RELEASE, CodeIdentity
 from nedura.records import make_folder, read_json, write_json
 from nedura.text import clean
 from nedura.update.commit import guard
-from nedura.update.commit.zip_swap import (
-    changed_files,
-    gone_entries,
-    is_reserved,
-    recover_swap,
-    swap_tree,
-    tree_hashes,
-)
+from nedura.update.commit.zip_swap import recover_swap, swap_tree
+from nedura.update.commit.zip_tree import changed_files, gone_entries, name_fault, tree_hashes
 from nedura.update.events import Committed, StepDone
-from nedura.update.generation.durable import remove_tree
 from nedura.update.source.release import windows_problem
 from nedura.update.state.archive import Entry, Limits, UnsafeArchive, extract, judge, open_archive
 from nedura.wire import Event
@@ -60,7 +53,8 @@ def unpack_release(
 ) -> Path:
     """Unpack a release archive below a new folder; returns the tree inside (archives have one top folder).
 
-    Everything is judged before the first byte is written: an empty or unsafe archive is called that (case C068). Blocks the thread.
+    Everything is judged before the first byte is written: an empty or unsafe archive is called that (case C068). What of it was
+    unpacked before it failed is the caller's to remove. Blocks the thread.
 
     Raises:
         UnsafeArchive: empty, unsafe, or not a tree of this product.
@@ -75,14 +69,9 @@ def unpack_release(
             _refuse_reserved(entries, top)
             extract(opened, entries, stage, limits)
     except OSError as error:
-        remove_tree(stage)
         raise UnsafeArchive(
             f"The archive cannot be unpacked: {error.strerror}.", advice="Free some space."
         ) from error
-    except UnsafeArchive:
-        if stage.exists():
-            remove_tree(stage)
-        raise
     return stage / top if top else stage
 
 
@@ -97,11 +86,11 @@ def _top(entries: tuple[Entry, ...], expected: str) -> str:
 
 
 def _refuse_reserved(entries: tuple[Entry, ...], top: str) -> None:
-    """No archive brings what the updater itself writes into a live tree: nothing lists it, and a killed swap would be undone by it."""
+    """No archive brings what the updater itself writes into a live tree, nor what some system takes for the owner's."""
     for entry in entries:
-        name = (entry.path.removeprefix(f"{top}/") if top else entry.path).split("/", 1)[0]
-        if is_reserved(name):
-            raise UnsafeArchive(f"'{clean(name, 120)}' in the archive has a name of the updater's own.")
+        path = entry.path.removeprefix(f"{top}/") if top else entry.path
+        if problem := name_fault(path):
+            raise UnsafeArchive(f"'{clean(path, 120)}' in the archive {problem}.")
 
 
 def _installed(record: Path) -> Mapping[str, str] | None:
@@ -163,7 +152,7 @@ def _swap(job: ZipJob) -> str:
     note = job.tree / RELEASE
     if note.is_file():  # it travels with the swap, so that a tree and what is known of it never disagree
         write_json(note, {**read_json(note, MAX_NOTE), "files": after}, indent=None)
-    swap_tree(job.tree, job.live, gone=gone, installed=installed)
+    swap_tree(job.tree, job.live, gone=gone, installed=installed, paths=after)
     if not note.is_file():
         make_folder(job.record.parent)
         write_json(job.record, {"schema": 1, "files": after})

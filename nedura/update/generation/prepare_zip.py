@@ -20,7 +20,7 @@ from nedura.locks import FileLock
 from nedura.records import make_folder
 from nedura.text import clean, redact
 from nedura.update.bounded import in_thread
-from nedura.update.commit.zip_swap import changed_files
+from nedura.update.commit.zip_tree import changed_files
 from nedura.update.commit_point import paths_of
 from nedura.update.events import Notice, Prepared, Progress, StepDone
 from nedura.update.generation.build_checkout import wanted_builds

@@ -44,7 +44,11 @@ MAX_ARCHIVE: Final = 512 << 20
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}\Z")
 _HASH: Final = re.compile(r"(?:[0-9a-f]{64}|link:.{1,1000})\Z", re.DOTALL)
 _VERSION: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}\Z")
-_DEVICE: Final = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?\Z", re.IGNORECASE)
+_DEVICE: Final = re.compile(
+    r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9\u00b9\u00b2\u00b3]) *(?:\..*)?\Z", re.IGNORECASE | re.DOTALL
+)
+_SHORT: Final = re.compile(r"[^.]{1,6}~[0-9]{1,4}(?:\.[^.]{0,3})?\Z")
+"""How Windows calls a file with a long name a second time (`GIT~1` is `.git`)."""
 _STAMP: Final = (1980, 1, 1, 0, 0, 0)
 
 
@@ -187,8 +191,10 @@ def windows_problem(path: str) -> str:
     for part in path.split("/"):
         if _DEVICE.match(part):
             return "names a device of Windows"
-        if part.endswith((".", " ")) or any(ch in '<>:"|?*\\' for ch in part):
+        if part.endswith((".", " ")) or any(ch in '<>:"|?*\\' or ord(ch) < 32 for ch in part):
             return "has a name that Windows reads differently"
+        if _SHORT.match(part):
+            return "may be the short name of another file on Windows"
     return ""
 
 

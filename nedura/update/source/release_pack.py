@@ -14,7 +14,7 @@ from nedura.errors import RefusedError, UpdateError
 from nedura.installs import RELEASE
 from nedura.records import make_folder, write_json
 from nedura.text import clean
-from nedura.update.commit.zip_swap import tree_hashes
+from nedura.update.commit.zip_tree import tree_hashes
 from nedura.update.generation.durable import fsync_file
 from nedura.update.generation.generations import code_version
 from nedura.update.source.git import find_git

@@ -13,7 +13,7 @@ from nedura.installs import RELEASE
 from nedura.records import write_json
 from nedura.text import clean
 from nedura.update.commit.zip import unpack_release
-from nedura.update.commit.zip_swap import PRESERVED, tree_hashes
+from nedura.update.commit.zip_tree import PRESERVED, tree_hashes
 from nedura.update.generation.durable import remove_tree
 from nedura.update.generation.generations import code_version
 from nedura.update.source.git import Git, commit_id, is_commit_id
@@ -48,7 +48,10 @@ def open_release(archive: Path, stage: Path, offer: Offer, address: str) -> tupl
         _drop_what_no_release_has(tree)
         note = _note(archive, tree, address)
         _compare(tree, note, offer)
-    except UnsafeArchive as error:
+    except BaseException as error:
+        remove_tree(stage)  # at once: on a full disk the receipt needs the room
+        if not isinstance(error, UnsafeArchive):
+            raise
         cause = error.__cause__
         if isinstance(cause, OSError) and cause.errno is not None:  # the disk's fault, not the archive's
             full = cause.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -58,9 +61,6 @@ def open_release(archive: Path, stage: Path, offer: Offer, address: str) -> tupl
         raise UpdateError(
             error.message, stop_class="tree", advice="Nothing was changed. Tell whoever publishes it."
         ) from error
-    except BaseException:
-        remove_tree(stage)
-        raise
     return tree, note
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nedura.installs import RELEASE, checkout_of, install_id_for, release_of, running_code
-from nedura.update.commit.zip_swap import tree_hashes
+from nedura.update.commit.zip_tree import tree_hashes
 from tests.kits.release import ReleaseWorld, release_world
 from tests.kits.site import quick_tree
 

@@ -21,7 +21,7 @@ import pytest
 from nedura.errors import UpdateError
 from nedura.installs import RELEASE
 from nedura.testing.installs import Content
-from nedura.update.commit.zip_swap import SWAP, tree_hashes
+from nedura.update.commit.zip_tree import SWAP, tree_hashes
 from nedura.update.ledger.obligations import TailObligation
 from nedura.update.source.release import Note, Offer, archive_remote, read_note
 from nedura.update.source.release_fetch import ask_index, download

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterable
 from contextlib import aclosing
 from pathlib import Path
 
@@ -14,16 +13,11 @@ import pytest
 
 from nedura.errors import NeduraError, StoreError, UpdateError
 from nedura.records import write_json
-from nedura.update.commit import zip_swap
 from nedura.update.commit.zip import ZipJob, move_zip, unpack_release
-from nedura.update.commit.zip_swap import (
-    SWAP,
-    changed_files,
-    gone_entries,
-    recover_swap,
-    swap_tree,
-    tree_hashes,
-)
+from nedura.update.commit.zip_files import OsCalls, SwapFiles
+from nedura.update.commit.zip_stage import check_room
+from nedura.update.commit.zip_swap import SWAP, recover_swap, swap_tree
+from nedura.update.commit.zip_tree import changed_files, gone_entries, tree_hashes
 from nedura.update.state.archive import UnsafeArchive
 from nedura.wire import Event
 
@@ -261,18 +255,27 @@ def test_a_kill_before_the_marker_stands_leaves_no_edit_behind(tmp_path: Path) -
     assert content(one.live) == AFTER
 
 
+class Stuck(OsCalls):
+    """No old copy can be removed."""
+
+    def remove(self, path: str) -> None:
+        if path.endswith(".nedura-update-old") and os.path.lexists(path):
+            raise OSError(5, "Input/output error")
+        super().remove(path)
+
+
 def test_old_copies_that_cannot_be_removed_undo_nothing(tmp_path: Path) -> None:
     """Every entry is in place: what is left goes later, and the update goes on to its restarts."""
-    one = job(tmp_path)
-
-    def stuck(paths: Iterable[Path]) -> None:
-        if any(path.name.endswith(".nedura-update-old") and path.exists() for path in list(paths)):
-            raise OSError(5, "Input/output error")
-
-    swap_tree(one.tree, one.live, gone=GONE, discard=stuck)
+    one, files = job(tmp_path), SwapFiles(Stuck())
+    swap_tree(one.tree, one.live, gone=GONE, files=files)
     assert (one.live / "pkg/a.py").read_text() == "A = 2\n"
     assert (one.live / SWAP).exists(), "the leftovers are known"
-    assert recover_swap(one.live, discard=stuck) == "left"
+    assert recover_swap(one.live, files=files) == "left"
+    with pytest.raises(
+        UpdateError, match=r"pkg\.nedura-update-old"
+    ):  # they would pass for what stood there before this swap
+        swap_tree(one.tree, one.live, gone=GONE, files=files)
+    assert content(one.live / "pkg") == {"a.py": "A = 2\n"}
     assert recover_swap(one.live) == "finished"
     assert content(one.live) == AFTER
 
@@ -313,7 +316,7 @@ async def test_too_little_room_is_found_before_the_first_write(tmp_path: Path) -
     with open(one.tree / "huge.bin", "wb") as file:
         file.truncate(1 << 43)
     with pytest.raises((UpdateError, NeduraError)) as caught:
-        zip_swap.check_room(one.tree, one.live)
+        check_room(one.tree, one.live)
     assert "MB free" in str(caught.value)
 
 
@@ -346,4 +349,4 @@ def test_what_is_no_release_is_called_that_and_leaves_nothing(tmp_path: Path, fi
     archive = make_zip(tmp_path / "a.zip", files)
     with pytest.raises(UnsafeArchive):
         unpack_release(archive, tmp_path / "stage")
-    assert not (tmp_path / "stage").exists()
+    assert not (tmp_path / "stage").exists(), "it was judged before its first byte was unpacked"
