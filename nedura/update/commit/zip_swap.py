@@ -24,7 +24,7 @@ from nedura.update.commit.zip_stage import stage_tree
 from nedura.update.commit.zip_tree import OLD, PARTIAL, PRESERVED, STAGING, STOP_CLASS, SWAP, changed_files
 from nedura.update.ledger.owner import Owner, is_alive, myself
 
-__all__ = ["SWAP", "changed_files", "recover_swap", "swap_tree"]
+__all__ = ["SWAP", "recover_swap", "swap_tree"]
 
 _AS_IT_WAS: Final = "Everything is as it was."
 Stage = Callable[[Any, Any, Mapping[str, Any]], None]
