@@ -147,6 +147,7 @@ def _build(folder: Path, request: EnvironmentRequest, python: Interpreter, envir
         tool = _install(folder, request, python, environ)
         packages = folder / python.library
         _judge_pth(packages)
+        _judge_installed(packages, Path(request.lock).read_bytes(), tool)
         _judge_packages(packages)
         _compile(packages, python, environ)
         _seal(folder, python, tool)
@@ -243,15 +244,22 @@ def _install(
     return name
 
 
+_UNREACHABLE: Final = (
+    r"(?i)connection broken by|name resolution|failed to resolve|establish a new connection|failed to (fetch|connect)"
+    r"|temporary failure|connection (refused|reset|error|timed out)|timed out|certificate|dns error|proxy ?error"
+)
 _CAUSES: Final = (
+    (r"(?i)no space left|disk quota exceeded", "the disk is full", "Free some space."),
     (r"exclude-newer", "a setting hides recent releases (exclude-newer)", "Remove exclude-newer from uv.toml."),
     (r"do not match the hashes|hash mismatch|Hash mismatch|HASHES", "a package does not match its hash", ""),
     (r"No module named '?(pip|ensurepip)", "pip is missing", "Install it: apt-get install python3-venv, or uv."),
+    (r"\(from versions: (?!none)", "no wheel of the wanted version fits this machine",
+     "Check the package index that pip is configured for."),
+    (_UNREACHABLE, "the package index cannot be reached", "Check the network, or name a folder of wheels with --wheels."),
+    (r"from versions: none", "no wheel of the wanted version was found",
+     "Check the network and the package index that pip is configured for, or name a folder of wheels with --wheels."),
     (r"(?i)only-binary|no-build|no wheels?|source distribution|no matching distribution|No solution",
      "no wheel of the wanted version fits this machine", "Check the package index that pip is configured for."),
-    (r"(?i)temporary failure|name resolution|connection|timed out|certificate|dns|proxy",
-     "the package index cannot be reached", "Check the network, or name a folder of wheels with --wheels."),
-    (r"(?i)no space left", "the disk is full", "Free some space."),
 )  # fmt: skip
 
 
@@ -281,6 +289,30 @@ def _judge_pth(packages: Path) -> None:
             why = judge_pth(str(packages), name)
             if why:
                 raise UpdateError(f"A package brings {clean(name)}, {why}.", stop_class="dependencies")
+
+
+def _judge_installed(packages: Path, lock: bytes, tool: str) -> None:
+    """Every package of the lock that no marker excuses must be here: a setting of the installer's may send it elsewhere, and exit 0."""
+    pinned = re.findall(rb"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==[^\s;\\]+\s*(;?)", lock, re.MULTILINE)
+    have = {
+        _normal(name.removesuffix(".dist-info").rpartition("-")[0])
+        for name in os.listdir(packages)
+        if name.endswith(".dist-info")
+    }
+    missing = [name.decode() for name, marker in pinned if not marker and _normal(name.decode()) not in have]
+    if missing:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        settings = "uv.toml" if tool == "uv" else "pip config list"
+        raise UpdateError(
+            f"{tool} ended well and did not install {', '.join(map(clean, missing[:3]))}{more} into the environment.",
+            stop_class="dependencies",
+            advice=f"A setting of its own may send packages elsewhere (target, prefix, root, dry-run). Look into: {settings}",
+        )
+
+
+def _normal(name: str) -> str:
+    """A package's name in the one spelling that PEP 503 compares."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _judge_packages(packages: Path) -> None:

@@ -13,8 +13,10 @@ from nedura.clock import Clock, iso
 from nedura.errors import NeduraError, RefusedError, UpdateError
 from nedura.product import Product
 from nedura.records import make_folder, write_json
+from nedura.update.bounded import in_thread
 from nedura.update.commit.sealed import commit_sealed
-from nedura.update.generation.generations import point
+from nedura.update.generation.environment import verify_environment
+from nedura.update.generation.generations import point, read_manifest
 from nedura.update.generation.prepare import prepare
 from nedura.update.ledger.lock import UpdateLock
 from nedura.update.options import UpdateOptions
@@ -23,6 +25,7 @@ from nedura.update.planning.admission import admit
 from nedura.update.run import Run
 from nedura.update.stages import lock_file
 from nedura.update.validation.validate import validate
+from nedura.update.validation.verdict import PACKAGES_CHANGED
 from nedura.wire import Event
 
 __all__ = ["EVENTS", "PmSynced", "pm_sync"]
@@ -101,7 +104,7 @@ async def pm_sync(
     )
     refusal = await admit(run)
     if refusal is not None:
-        raise RefusedError(refusal.message, advice=refusal.command)
+        raise RefusedError(refusal.message, advice=refusal.advice)
     if run.layout != "sealed" or run.install is None or not run.before.code_sha:
         advice = "Make it one with: nedura pm convert"
         if run.layout != "checkout":  # convert needs a checkout
@@ -115,12 +118,13 @@ async def pm_sync(
         try:
             async for event in steps:
                 yield event
+            done = await in_thread(_done, run)
         except NeduraError as error:
             _receipt(run, "failed", error.message)
             raise
         finally:
             await steps.aclose()
-        yield _done(run)
+        yield done
     finally:
         lock.release()
 
@@ -138,6 +142,13 @@ async def _steps(run: Run) -> AsyncGenerator[Event, None]:
 def _done(run: Run) -> PmSynced:
     if run.candidate is None or run.install is None:
         raise UpdateError("Nothing was prepared.", stop_class="internal")
+    env = read_manifest(run.candidate.folder).env
+    if not run.changed and env and not verify_environment(run.install.envs / env):
+        raise UpdateError(
+            f"The installed packages ({env}) are not what they were: a file of them was changed.",
+            stop_class=PACKAGES_CHANGED,
+            advice=f"The launcher repairs them: {run.install.launcher(run.product.command)} pm sync",
+        )
     if run.changed:
         former = run.install.pointed(run.install.previous)
         commit_sealed(run.install, run.candidate)

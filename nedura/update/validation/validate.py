@@ -23,7 +23,7 @@ from nedura.update.run import Candidate, Run
 from nedura.update.validation.essentials import check_essentials
 from nedura.update.validation.probe import run_probe
 from nedura.update.validation.rehearsal import run_rehearsal
-from nedura.update.validation.verdict import CHECK_KILLED, condemns, killed_by
+from nedura.update.validation.verdict import CHECK_KILLED, PACKAGES_CHANGED, condemns, killed_by
 from nedura.wire import Event
 
 __all__ = ["import_closure", "validate"]
@@ -76,7 +76,7 @@ def _name_edits(error: UpdateError, candidate: Candidate) -> None:
         edits = sorted(read_manifest(candidate.folder).edits)
     except StoreError:
         return
-    if edits and error.stop_class != CHECK_KILLED:
+    if edits and error.stop_class not in (CHECK_KILLED, PACKAGES_CHANGED):
         more = f" and {len(edits) - 3} more" if len(edits) > 3 else ""
         shown = ", ".join(clean(path, 60) for path in edits[:3])
         error.advice = f"Nothing was changed. Look first at the local edits that it carries: {shown}{more}."
@@ -130,9 +130,9 @@ def import_closure(candidate: Candidate, product: Product, paths: InstallPaths) 
         )
     if manifest.env and not verify_environment(paths.envs / manifest.env):
         raise UpdateError(
-            "The environment is not what was installed: a file in it was changed.",
-            stop_class="dependencies",
-            advice="Remove it with: nedura pm gc --environments, and try again.",
+            "The installed packages are not what they were: a file of them was changed.",
+            stop_class=PACKAGES_CHANGED,
+            advice=f"Repair them first: {product.command} pm sync",
         )
     modules = [name for name in product.launch_modules if _in_tree(candidate.tree, product, name)]
     done = run_bounded(

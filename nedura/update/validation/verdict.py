@@ -9,10 +9,12 @@ from typing import Final
 from nedura.errors import UpdateError
 from nedura.update.bounded import Finished
 
-__all__ = ["CHECK_KILLED", "condemns", "killed_by"]
+__all__ = ["CHECK_KILLED", "PACKAGES_CHANGED", "condemns", "killed_by"]
 
 CHECK_KILLED: Final = "check_killed"
 """Stop class of a check whose process somebody ended (the kernel for want of memory, a person)."""
+PACKAGES_CHANGED: Final = "packages_changed"
+"""Stop class of packages that somebody changed after they were installed: the version has no part in it."""
 _FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 _OF_THE_MACHINE: Final = re.compile(r"\[Errno (?:5|12|23|24|28|30|122)\]|\bMemoryError\b")
 """EIO, ENOMEM, ENFILE, EMFILE, ENOSPC, EROFS, EDQUOT as Python words them."""
@@ -35,4 +37,6 @@ def condemns(error: UpdateError) -> bool:
     Args:
         error: why its check failed.
     """
-    return error.stop_class != CHECK_KILLED and not _OF_THE_MACHINE.search(error.message)
+    return error.stop_class not in (CHECK_KILLED, PACKAGES_CHANGED) and not _OF_THE_MACHINE.search(
+        error.message
+    )

@@ -147,6 +147,9 @@ def fake_uv(folder: Path, body: str) -> str:
     return f"{folder}:{os.environ['PATH']}"
 
 
+DONE = 'for site in "$(dirname "$4")"/../lib/python*/site-packages; do mkdir -p "$site/alpha-1.0.dist-info"; done'
+"""What a uv leaves that says it installed alpha."""
+
 STEERING = {
     "VIRTUAL_ENV": "/opt/other/.venv", "UV_PYTHON": "3.9", "UV_SYSTEM_PYTHON": "1", "PYTHONPATH": "/opt/other", "PIP_TARGET": "/tmp/x",
     "CONDA_PREFIX": "/opt/conda", "PIP_EXTRA_INDEX_URL": "https://evil.example/simple", "UV_INDEX_URL": "https://evil.example/simple",
@@ -156,7 +159,7 @@ STEERING = {
 
 def test_c032_variables_of_other_tools_steer_nothing(shop: Workshop) -> None:
     seen = shop.folder / "seen"
-    body = f'env > {seen}; printf "%s\\n" "$@" > {seen}.args; mkdir -p "$(dirname "$5")/../lib"; exit 0'
+    body = f'env > {seen}; printf "%s\\n" "$@" > {seen}.args; {DONE}'
     path = fake_uv(shop.folder / "bin", body)
     built = shop.build(shop.lock("alpha==1.0 --hash=sha256:00\n"), {**os.environ, **STEERING, "PATH": path})
     inherited = dict(line.partition("=")[::2] for line in seen.read_text().splitlines())
@@ -182,7 +185,7 @@ def test_c033_a_setting_that_hides_releases_is_named(shop: Workshop) -> None:
 def test_c028_a_killed_installation_is_no_environment_and_is_done_again(shop: Workshop) -> None:
     """No marker, no environment: the next try replaces what a kill left, without needing anything in it."""
     lock = shop.lock("alpha==1.0 --hash=sha256:00\n")
-    path = fake_uv(shop.folder / "bin", "exit 0")
+    path = fake_uv(shop.folder / "bin", DONE)
     environ = {**os.environ, "PATH": path}
     name = shop.build(lock, environ)["hash"]
     folder = shop.folder / "envs" / name
