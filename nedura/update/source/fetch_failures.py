@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 import attrs
@@ -75,6 +76,12 @@ _TABLE: Final = (
         (r"permission denied \(", "host key verification failed", "no matching host key"),
     ),
     FetchFailure(
+        "permission",
+        "Files of a repository may not be read or written by this user.",
+        "Look who owns them, in the install and in the source: an earlier sudo may have left them.",
+        ("permission denied", "insufficient permission"),
+    ),
+    FetchFailure(
         "missing_ref",
         "The remote has no such branch or tag.",
         "Name another one with --branch, or check the channel.",
@@ -93,7 +100,7 @@ _TABLE: Final = (
         "git_locked",
         "Another git process holds a lock in our repository.",
         "Wait until it has finished and try again.",
-        (r"unable to create .*\.lock", "another git process", "cannot lock ref"),
+        ("unable to create .*: file exists", "another git process", "cannot lock ref"),
     ),
     FetchFailure(
         "broken_objects",
@@ -107,21 +114,29 @@ _TABLE: Final = (
     ),
 )  # fmt: skip
 
+_NAMES: Final = re.compile(r"'[^'\n]*'|(?<![\w/])refs/\S+|(?<= )/\S+")
+"""What git quotes, full refs and paths."""
 _OTHER: Final = FetchFailure("other", "The new version could not be fetched.", "Try again.")
 _TIMEOUT: Final = FetchFailure(
     "timeout", "The remote did not answer in time.", "Check the network, then try again."
 )
 
 
-def classify_fetch(stderr: str, *, timed_out: bool = False) -> FetchFailure:
+def classify_fetch(stderr: str, *, timed_out: bool = False, names: Iterable[str] = ()) -> FetchFailure:
     """The class of a failed fetch.
 
     Args:
         stderr: git's standard error (LC_ALL=C).
         timed_out: our time limit ended it.
+        names: address, host and path of the remote. Whatever has a name (these, what git quotes, refs) says nothing about the failure:
+            a repository may be called `rate-limiter`, a branch `fix-429`.
     """
     if timed_out:
         return _TIMEOUT
+    for name in sorted(names, key=len, reverse=True):
+        if name and not name.isalpha():  # a plain word may be one of git's own
+            stderr = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", "", stderr)
+    stderr = _NAMES.sub("''", stderr)
     for failure in _TABLE:
         if any(re.search(sign, stderr, re.IGNORECASE) for sign in failure.signs):
             return failure

@@ -195,16 +195,18 @@ def _failure(command: str, answer: GitAnswer, timeout: float) -> UpdateError:
     """What a failed command means, where git's words say more than that it failed."""
     if answer.timed_out:
         return UpdateError(f"git {command} took longer than {timeout:.0f} s.", stop_class="git")
-    token = classify_fetch(answer.err).token
-    if token == "broken_objects":
+    failure = classify_fetch(answer.err)
+    if failure.token == "broken_objects":
         return UpdateError(
             f"Objects that git needs are damaged (git {command}: {answer.first_error}).",
             stop_class="broken_objects",
             advice="Nothing was changed. In the checkout, look with: git fsck --full; get them again with: git fetch --refetch",
         )
+    known = {"disk_full": "disk_full", "permission": "permission_denied"}
     return UpdateError(
         f"git {command} failed: {answer.first_error}",
-        stop_class="disk_full" if token == "disk_full" else "git",
+        stop_class=known.get(failure.token, "git"),
+        advice=failure.advice if failure.token in known else "",
     )
 
 

@@ -29,6 +29,17 @@ TABLE = [
     ("error: object abc: hasDotgit: contains '.git'\nfatal: fsck error in packed object", "broken_objects"),
     ("fatal: early EOF\nfatal: index-pack failed", "unreachable"),
     ("something new", "other"),
+    ("fatal: '/srv/429/repo' does not appear to be a git repository", "missing_repository"),
+    (
+        "fatal: unable to access 'https://h.example/rate-limiter.git/': Could not resolve host: h.example",
+        "unreachable",
+    ),
+    ("fatal: couldn't find remote ref refs/heads/fix-429", "missing_ref"),
+    ("fatal: '/srv/authentication failed/x' does not appear to be a git repository", "missing_repository"),
+    ("fatal: failed to read object f1ad28ed: Permission denied", "permission"),
+    ("fatal: Unable to create '/home/a/repo.git/shallow.lock': Permission denied", "permission"),
+    ("fatal: Unable to create '/home/a/repo.git/shallow.lock': File exists.", "git_locked"),
+    ("error: insufficient permission for adding an object to repository database objects", "permission"),
 ]
 
 
@@ -42,3 +53,20 @@ def test_classes(words: str, token: str) -> None:
 
 def test_a_time_limit_is_its_own_class() -> None:
     assert classify_fetch("anything", timed_out=True).token == "timeout"
+
+
+@pytest.mark.parametrize(
+    ("words", "names", "token"),
+    [
+        ("ssh: connect to host 429.example port 22: Connection refused", ("429.example",), "unreachable"),
+        (
+            "fatal: protocol error near too-many-requests/rate-limit.git",
+            ("too-many-requests/rate-limit.git",),
+            "other",
+        ),
+        ("fatal: protocol error: it's odd", ("", "it"), "other"),
+        ("fatal: it does not appear to be a git repository", ("repository", "a"), "missing_repository"),
+    ],
+)
+def test_what_the_remote_is_called_says_nothing(words: str, names: tuple[str, ...], token: str) -> None:
+    assert classify_fetch(words, names=names).token == token
