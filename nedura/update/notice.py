@@ -25,7 +25,7 @@ from nedura.text import clean
 if TYPE_CHECKING:
     from nedura.update.source.check import CheckResult
 
-__all__ = ["check_and_remember", "is_due", "notice_text", "passive_notice", "remember_check"]
+__all__ = ["check_and_remember", "forget_check", "is_due", "notice_text", "passive_notice", "remember_check"]
 
 RECORD: Final = "update_check.json"
 LOCK: Final = ".update_check.lock"
@@ -78,16 +78,29 @@ def remember_check(root_home: Path, result: CheckResult, current: str, now: floa
     Raises:
         StoreError: it cannot be written.
     """
-    write_json(
-        root_home / RECORD,
-        {
-            "at": now,
-            "state": result.state,
-            "commits": result.commits,
-            "name": result.name,
-            "current": current,
-        },
-    )
+    answer = {
+        "at": now,
+        "state": result.state,
+        "commits": result.commits,
+        "name": result.name,
+        "current": current,
+    }
+    write_json(root_home / RECORD, {**_told(root_home), **answer})
+
+
+def forget_check(root_home: Path) -> None:
+    """What was kept is about another line of versions now: the next start asks again.
+
+    Best effort: what cannot be forgotten is asked anew within a day.
+    """
+    if (root_home / RECORD).is_file():
+        with contextlib.suppress(StoreError):
+            write_json(root_home / RECORD, _told(root_home))
+
+
+def _told(root_home: Path) -> dict[str, Any]:
+    """When a notice was last said: a new answer is no reason to say it twice a day."""
+    return {key: value for key, value in _read(root_home).items() if key == "told"}
 
 
 def _read(root_home: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from nedura.text import clean
 from nedura.update.ledger.receipts import ReceiptStore
 from nedura.update.options import UpdateOptions
 from nedura.update.run import Run
-from nedura.update.source.channels import channel_key, check_channel, successor
+from nedura.update.source.channels import channel_key, check_channel, check_followed, successor
 
 __all__ = ["branch_problem", "check_choices", "check_configured", "check_options", "check_wheels"]
 
@@ -80,13 +80,7 @@ def check_choices(run: Run) -> None:
     options = run.options
     if options.finish_only:
         return
-    if run.layout == "zip" and (
-        options.branch not in (None, "main") or options.channel not in (None, "main", "stable")
-    ):
-        raise UsageError(
-            "An unpacked release follows its address; it has no branches or channels.",
-            advice="For those, install from a checkout: ./run install",
-        )
+    check_followed(run.layout, options.branch, options.channel)
     if options.rollback is not None:
         from nedura.update.generation.kept import find_receipt
 

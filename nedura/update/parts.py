@@ -37,6 +37,11 @@ class Refusal:
     command: str = ""
     exit_code: int = 2
 
+    @property
+    def advice(self) -> str:
+        """What to do instead, in words; empty when nothing is known."""
+        return f"Update it with: {self.command}" if self.command else ""
+
 
 class Spawn(Protocol):
     """Starts the completion child."""

@@ -338,7 +338,7 @@ class _Pipeline:
         )
 
     def _refusal(self, refusal: Refusal) -> UpdateFinished:
-        reason = f"{refusal.message} {refusal.command}".strip()
+        reason = f"{refusal.message} {refusal.advice}".strip()
         return self._finish("refused", refusal.exit_code, reason=reason, stop_class=refusal.code)
 
     def _failed(self, reason: str, stop_class: str) -> UpdateFinished:

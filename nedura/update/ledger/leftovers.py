@@ -36,7 +36,9 @@ NOT_OURS: Final = frozenset(
 """Folders that hold no records, whatever their files are called."""
 
 _TEMP: Final = re.compile(r"\..+\.tmp\.([1-9][0-9]{0,9})\.(?:[0-9a-f]{12}|[0-9]{1,20})\Z")
-_SCRATCH: Final = re.compile(r"(?:completion|takeover)-(?:([1-9][0-9]{0,9})-)?[a-z0-9_]{8}\Z")
+_SCRATCH: Final = re.compile(
+    r"(?:(?:completion|takeover)-(?:([1-9][0-9]{0,9})-)?|check-([1-9][0-9]{0,9})-)[a-z0-9_]{8}\Z"
+)
 
 
 @attrs.frozen
@@ -64,15 +66,20 @@ def temp_owner(name: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def scratch_prefix(command: str) -> str:
-    """Start of the name of an updater's private folder: whose it is can be told when that process is gone."""
-    return f"{command}-completion-{os.getpid()}-"
+def scratch_prefix(command: str, purpose: str = "completion") -> str:
+    """Start of the name of an updater's private folder: whose it is can be told when that process is gone.
+
+    Args:
+        command: the product's.
+        purpose: `completion` or `check`.
+    """
+    return f"{command}-{purpose}-{os.getpid()}-"
 
 
 def scratch_owner(name: str, command: str) -> int | None:
     """The pid in the name of an updater's folder, 0 when an older version made it; None for any other name."""
     found = _SCRATCH.match(name.removeprefix(f"{command}-")) if name.startswith(f"{command}-") else None
-    return int(found[1] or 0) if found else None
+    return int(found[1] or found[2] or 0) if found else None
 
 
 def sweep(

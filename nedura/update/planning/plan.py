@@ -125,7 +125,7 @@ class Plan:
     def copy(self) -> str:
         """Chat form."""
         if not self.updatable_in_place:
-            return "This install is updated by somebody else."
+            return "This install cannot be updated from here."
         count = len(self.runtimes)
         return (
             f"An update would restart {count} member{'' if count == 1 else 's'}."

@@ -13,7 +13,7 @@ from typing import Final
 
 import attrs
 
-from nedura.errors import UpdateError, UsageError
+from nedura.errors import RefusedError, UpdateError, UsageError
 from nedura.product import Product
 from nedura.text import clean
 
@@ -22,6 +22,7 @@ __all__ = [
     "Choice",
     "adopt_channel",
     "channel_key",
+    "check_followed",
     "choose_channel",
     "newest_release",
     "set_channel",
@@ -103,25 +104,43 @@ def check_channel(name: str) -> str:
     return name
 
 
+def check_followed(layout: str, branch: str | None, channel: str | None) -> None:
+    """Refuse a choice that an install of this layout does not have.
+
+    Raises:
+        UsageError: an unpacked release was told to follow a branch or channel.
+    """
+    if layout == "zip" and (branch not in (None, "main") or channel not in (None, "main", "stable")):
+        raise UsageError(
+            "An unpacked release follows its address; it has no branches or channels.",
+            advice="For those, install from a checkout: ./run install",
+        )
+
+
 def set_channel(root_home: Path, name: str, product: Product, environ: Mapping[str, str]) -> str:
     """Keep a channel for this install in the root home's config.yaml; returns the install's id.
 
     Raises:
         UsageError: there is no such channel, or no install.
+        RefusedError: somebody else updates this install.
         ConfigError: the file cannot be read or written.
     """
     from nedura.config import edit_config, set_value
-    from nedura.update.planning.admission import find_subject
+    from nedura.update.notice import forget_check
+    from nedura.update.planning.admission import find_subject, refusal_of
 
     check_channel(name)
     subject = find_subject(root_home, product, environ)
     install = subject.install
+    if refusal := refusal_of(subject.kind):
+        raise RefusedError(refusal.message, advice=refusal.advice)
     if install is None:
         raise UsageError("There is no install here whose channel could be set.")
     if subject.layout == "zip":
         raise UsageError("An unpacked release follows its address; it has no channels.")
     key = channel_key(install.install_id)
     edit_config(root_home, lambda data: set_value(data, key, name))
+    forget_check(root_home)
     return install.install_id
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ClassVar, Literal, final
+from typing import ClassVar, Final, Literal, final
 
 import attrs
 
@@ -17,8 +19,10 @@ from nedura.installs import InstallPaths
 from nedura.product import Product
 from nedura.update.generation.environment import discard
 from nedura.update.generation.record import followed_branch, read_record
+from nedura.update.ledger.leftovers import scratch_prefix
 from nedura.update.planning.admission import Subject, find_subject, refusal_of
-from nedura.update.source.channels import Choice, channel_key, choose_channel
+from nedura.update.planning.deadlines import FETCH_TIMEOUT
+from nedura.update.source.channels import Choice, channel_key, check_followed, choose_channel
 from nedura.update.source.git import Git, find_git
 from nedura.update.source.owner_checkout import Source, read_source
 from nedura.update.source.repository import open_repository
@@ -38,7 +42,7 @@ class CheckResult:
     Attributes:
         state: current, behind, managed (somebody else updates it) or unknown (could not be asked).
         commits: how many commits behind, -1 when the history does not tell.
-        ahead: local commits that the remote lacks.
+        ahead: commits of what runs that the name lacks: local ones, or a newer state of another branch.
         name: branch or release.
         target: newest commit id.
         remote: where it was asked, without credentials.
@@ -64,7 +68,7 @@ class CheckResult:
         return {
             "current": "This install is up to date.",
             "behind": "A newer version is available.",
-            "managed": "This install is updated by somebody else.",
+            "managed": "This install cannot be updated from here.",
             "unknown": "Whether there is a newer version could not be found out.",
         }[self.state]
 
@@ -77,10 +81,9 @@ class CheckResult:
     def _state_text(self) -> str:
         match self.state:
             case "current":
-                local = (
-                    f" ({self.ahead} local commit{'' if self.ahead == 1 else 's'})" if self.ahead > 0 else ""
-                )
-                return f"Up to date with {self.remote} {self.name}{local}."
+                many = f"{self.ahead} commit{'' if self.ahead == 1 else 's'}"
+                ahead = f" (what runs is {many} ahead)" if self.ahead > 0 else ""
+                return f"Up to date with {self.remote} {self.name}{ahead}."
             case "behind":
                 many = (
                     f"{self.commits} commit{'' if self.commits == 1 else 's'} behind"
@@ -95,6 +98,7 @@ class CheckResult:
 
 
 EVENTS = (CheckResult,)
+CHECKS: Final = "refs/nedura/checks/"
 
 
 @attrs.frozen(kw_only=True)
@@ -130,16 +134,17 @@ def check_for_update(
 
     Raises:
         UpdateError: the fetch failed (one of its classes), or there is no checkout to ask about.
-        UsageError: an unknown channel.
+        UsageError: an unknown channel, or one for an unpacked release.
     """
     subject = find_subject(root_home, product, environ, anchor=anchor)
     refusal = refusal_of(subject.kind)
     if refusal is not None:
         return CheckResult(state="managed", reason=refusal.message, command=refusal.command)
+    check_followed(subject.layout, branch, channel)
     if subject.layout == "zip":
         return _check_release(subject, environ)
     question = _question(subject, root_home, product, environ, branch, channel)
-    with _repository(question, environ) as git:
+    with _repository(question, product, environ) as git:
         target = _ask(git, question)
     behind = target.move in ("forward", "rewritten") and target.commits != 0
     return CheckResult(
@@ -149,9 +154,16 @@ def check_for_update(
         name=target.name,
         target=target.commit,
         remote=question.remote.shown,
-        command=subject.kind.mechanism,
+        command=f"{subject.kind.mechanism}{_chosen(branch, channel)}",
         unfinished=_unfinished(question.source),
     )
+
+
+def _chosen(branch: str | None, channel: str | None) -> str:
+    """The options by which an update goes to what was asked about; without them it would go elsewhere."""
+    if branch is not None:
+        return f" --branch {shlex.quote(branch)}"
+    return f" --channel {shlex.quote(channel)}" if channel is not None else ""
 
 
 def _unfinished(source: Source | None) -> str:
@@ -222,20 +234,36 @@ def _ask(git: Git, question: _Question) -> Target:
     known = known_tips(
         git, question.choice, seen_by(question.source, question.choice, sealed=question.sealed)
     )
-    ref = f"refs/nedura/checks/{os.getpid()}"
+    _drop_old_refs(git)
+    ref = f"{CHECKS}{os.getpid()}"
     try:
         return fetch_target(git, question.remote, question.choice, question.current, known=known, into=ref)
     finally:
         git.run("update-ref", "-d", ref, ok=range(256))
 
 
+def _drop_old_refs(git: Git) -> None:
+    """What checks left that were killed: a ref would keep its commits for good."""
+    folder = git.repo / CHECKS
+    for name in os.listdir(folder) if folder.is_dir() else ():
+        try:
+            old = time.time() - os.stat(folder / name).st_mtime > 2 * FETCH_TIMEOUT
+        except OSError:  # its own check was faster
+            continue
+        if old and name.isdigit():
+            git.run("update-ref", "-d", f"{CHECKS}{name}", ok=range(256))
+
+
 @contextmanager
-def _repository(question: _Question, environ: Mapping[str, str]) -> Iterator[Git]:
-    """The install's own repository; for a checkout layout a scratch one, because a check writes nothing of the owner's."""
-    if question.sealed:
-        yield open_repository(question.install, question.source, environ)
+def _repository(question: _Question, product: Product, environ: Mapping[str, str]) -> Iterator[Git]:
+    """The install's own repository; a scratch one for a checkout layout, because a check writes nothing of the owner's, and where ours
+    cannot be written: a question needs no disk of the install's.
+    """
+    install = question.install
+    if question.sealed and os.access(install.repo if install.repo.is_dir() else install.folder, os.W_OK):
+        yield open_repository(install, question.source, environ)
         return
-    scratch = Path(tempfile.mkdtemp(prefix="nedura-check-"))
+    scratch = Path(tempfile.mkdtemp(prefix=scratch_prefix(product.command, "check")))
     try:
         yield open_repository(InstallPaths(scratch, question.install.install_id), question.source, environ)
     finally:

@@ -17,6 +17,7 @@ from nedura.update.source.urls import Remote
 __all__ = ["FETCHED", "FetchError", "check_branch", "fetch_ref", "remote_tags"]
 
 FETCHED: Final = "refs/nedura/fetched"
+_STOPS: Final = {"timeout": "git_timeout", "disk_full": "disk_full", "permission": "permission_denied"}
 _SURE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(/[A-Za-z0-9_][A-Za-z0-9_-]*)*")
 """Names that break no rule of git-check-ref-format: git need not be asked."""
 
@@ -29,8 +30,9 @@ class FetchError(UpdateError):
     """
 
     def __init__(self, remote: Remote, answer: GitAnswer) -> None:
-        failure = classify_fetch(answer.err, timed_out=answer.timed_out)
-        stop = {"timeout": "git_timeout", "disk_full": "disk_full"}.get(failure.token, "fetch_failed")
+        names = (remote.url, remote.shown, remote.host, remote.path)
+        failure = classify_fetch(answer.err, timed_out=answer.timed_out, names=names)
+        stop = _STOPS.get(failure.token, "fetch_failed")
         super().__init__(
             f"{failure.message} ({remote.shown}; git: {answer.first_error})",
             stop_class=stop,
@@ -73,7 +75,8 @@ def fetch_ref(
         commits: ids that are known to be commits; git is not asked what one of them is.
 
     Raises:
-        FetchError: one of the classes of `fetch_failures`; `stop_class` is `fetch_failed` (or `git_timeout`, `disk_full`).
+        FetchError: one of the classes of `fetch_failures`; `stop_class` is `fetch_failed` (or one of `_STOPS`).
+        UpdateError: what was fetched is no commit.
     """
     wanted = ref if is_commit_id(ref) else f"+{ref}"
     options = [
@@ -92,7 +95,15 @@ def fetch_ref(
     fetched = read_ref(git.repo, into)
     if fetched and fetched in commits:
         return fetched
-    return commit_id(git.line("rev-parse", "--verify", f"{into}^{{commit}}"))
+    found = git.run("rev-parse", "--verify", "--quiet", f"{into}^{{commit}}", ok=(0, 1, 128))
+    if found.code != 0:
+        name = ref.removeprefix("refs/heads/").removeprefix("refs/tags/")
+        raise UpdateError(
+            f"{clean(name, 80)} is no commit at the remote ({remote.shown}).",
+            stop_class="fetch_failed",
+            advice="Follow a branch: --branch main.",
+        )
+    return commit_id(found.text.strip())
 
 
 def remote_tags(git: Git, remote: Remote, *, timeout: float = 60.0) -> dict[str, str]:

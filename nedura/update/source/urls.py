@@ -28,7 +28,7 @@ class Remote:
     """A remote that git may be given.
 
     Attributes:
-        url: the address for git, verbatim; may hold a credential, so it is never shown.
+        url: the address for git; may hold a credential, so it is never shown.
         protocol: the one protocol that git is allowed to use.
         shown: the address without user information.
         host: host name, empty for a local path.
@@ -48,18 +48,17 @@ class Remote:
 
 def _refuse(url: str, why: str) -> RefusedError:
     return RefusedError(
-        f"The remote {clean(_without_user(url), 120)} cannot be used: {why}.",
+        f"The remote {clean(_without_secrets(url), 120)} cannot be used: {why}.",
         advice="Use an https:// or ssh:// address.",
     )
 
 
-def _without_user(url: str) -> str:
-    """A refused address as it may be shown: nothing in front of its last `@`, however it is spelt."""
+def _without_secrets(url: str) -> str:
+    """A refused address as it may be shown: nothing in front of its last `@` and nothing behind a `?` or `#`, however it is spelt."""
     before, at, rest = url.rpartition("@")
-    if not at:
-        return url
     scheme, slashes, _ = before.partition("//")
-    return f"{scheme}{slashes}{rest}" if slashes else rest
+    shown = f"{scheme}{slashes}{rest}" if slashes else rest
+    return re.split(r"[?#]", shown if at else url, maxsplit=1)[0]
 
 
 def _tidy(path: str) -> str:
@@ -133,7 +132,14 @@ def _with_scheme(url: str, local: bool) -> Remote:
         raise _refuse(url, "it has a query or fragment")
     protocol: Protocol = "https" if parts.scheme == "https" else "ssh"
     shown = f"{parts.scheme}://{host}{f':{port}' if port else ''}{parts.path}"
-    return Remote(url=url, protocol=protocol, shown=clean(shown), host=host, path=_tidy(parts.path))
+    # git knows its protocols by small letters alone
+    return Remote(
+        url=parts.scheme + url[len(parts.scheme) :],
+        protocol=protocol,
+        shown=clean(shown),
+        host=host,
+        path=_tidy(parts.path),
+    )
 
 
 def upstream_of(remote: Remote, url: str) -> Remote | None:

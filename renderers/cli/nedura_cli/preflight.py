@@ -42,6 +42,21 @@ def _one_form(args: argparse.Namespace) -> None:
         raise UsageError(f"{' and '.join(given)} cannot go together.", advice="Say one at a time.")
 
 
+def _possible(args: argparse.Namespace) -> None:
+    """Refuse what the update itself would refuse: a plan or a check of a typing error would be about something else."""
+    from nedura.update import UpdateOptions
+    from nedura.update.options_check import check_options
+
+    options = UpdateOptions(
+        branch=args.branch,
+        channel=args.channel,
+        deadline=args.deadline,
+        with_backup=args.with_backup,
+        wheels=args.wheels,
+    )
+    check_options(options, NEDURA)
+
+
 def _install_id(output: Output) -> int:
     from nedura.errors import RefusedError
     from nedura.update import find_subject
@@ -73,10 +88,8 @@ def _set_channel(name: str, output: Output) -> int:
 
 def _plan(args: argparse.Namespace, output: Output) -> int:
     from nedura import plan_update
-    from nedura.errors import UsageError
 
-    if args.deadline is not None and not args.deadline > 0:
-        raise UsageError("A deadline is a number of seconds above zero.")
+    _possible(args)
     output.event(asyncio.run(plan_update(deadline=args.deadline, branch=args.branch, channel=args.channel)))
     return 0
 
@@ -86,6 +99,7 @@ def _check(args: argparse.Namespace, output: Output) -> int:
     from nedura.errors import NeduraError
     from nedura.update import check_and_remember
 
+    _possible(args)
     try:
         result = check_and_remember(
             root_home(process_home()), NEDURA, dict(os.environ), branch=args.branch, channel=args.channel

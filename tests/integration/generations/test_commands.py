@@ -119,3 +119,20 @@ def test_a_refused_place_is_exit_2_in_one_line(tmp_path: Path, own: Site) -> Non
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert "chmod go-w" in done.stderr
+
+
+TYPOS = {
+    "no name of a branch": ("--branch", "a b"),
+    "no channel": ("--channel", ""),
+    "deadline": ("--deadline", "inf"),
+}
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("form", ["--plan", "--check"])
+def test_a_choice_that_an_update_refuses_is_refused_by_its_plan_and_check(own: Site, form: str) -> None:
+    """A plan of a typing error was about something that no update does; an endless deadline made its JSON invalid."""
+    for told, words in TYPOS.items():
+        (error,) = lines(own, "update", form, *words, code=2)
+        assert (error["kind"], error["code"]) == ("error", "usage")
+        assert told in error["copy"]

@@ -177,6 +177,8 @@ def test_names() -> None:
     assert scratch_owner(f"{scratch_prefix('nedura')}abcdefgh", "nedura") == os.getpid()
     assert scratch_owner("nedura-completion-abcdefgh", "nedura") == 0
     assert scratch_owner("nedura-check-abcdefgh", "nedura") is None
+    assert scratch_owner("nedura-check-77-abcdefgh", "nedura") == 77
+    assert scratch_owner(f"{scratch_prefix('nedura', 'check')}abcdefgh", "nedura") == os.getpid()
 
 
 def test_a_missing_folder_is_no_error(tmp_path: Path) -> None:
