@@ -25,7 +25,11 @@ PACK_AGE: Final = 86_400.0
 MAX_SHOWN: Final = 5
 
 
-def _locks(git_dir: Path, common_dir: Path, branch: str) -> Iterator[Path]:
+OWN_STALE_AFTER: Final = 60.0
+"""The same in our own repository: we hold the install's lock, so only a child of a killed update could still be at work there."""
+
+
+def _locks(git_dir: Path, common_dir: Path, branch: str, own: bool) -> Iterator[Path]:
     seen: set[str] = set()
     for folder in (git_dir, common_dir):
         for name in sorted(os.listdir(folder)):
@@ -39,6 +43,10 @@ def _locks(git_dir: Path, common_dir: Path, branch: str) -> Iterator[Path]:
             ):
                 seen.add(real)
                 yield path
+    if own:
+        found = (Path(folder) / name for folder, _, names in os.walk(common_dir / "refs") for name in names)
+        yield from sorted(path for path in found if path.name.endswith(".lock"))
+        return
     for ref in (*([f"heads/{branch}"] if branch else []), "stash"):
         path = common_dir / "refs" / f"{ref}.lock"
         if path.is_file():
@@ -46,9 +54,16 @@ def _locks(git_dir: Path, common_dir: Path, branch: str) -> Iterator[Path]:
 
 
 def clear_stale_locks(
-    git_dir: Path, common_dir: Path, *, branch: str = "", now: float | None = None
+    git_dir: Path, common_dir: Path, *, branch: str = "", now: float | None = None, own: bool = False
 ) -> list[str]:
     """Move locks of dead processes aside; returns their names. What a killed update of ours left at the index goes at once.
+
+    Args:
+        git_dir: git folder of the checkout.
+        common_dir: folder of its repository.
+        branch: branch whose lock counts.
+        now: unix seconds; default the clock's.
+        own: it is our own repository and the install's lock is held: every lock of a ref counts.
 
     Raises:
         RefusedError: a lock is fresh or somebody has it open; nothing was moved.
@@ -57,14 +72,14 @@ def clear_stale_locks(
     """
     now = time.time() if now is None else now
     free_dead_index(str(git_dir))
-    locks = list(_locks(git_dir, common_dir, branch))
+    locks = list(_locks(git_dir, common_dir, branch, own))
     for path in locks:
-        _refuse_live(path, now)
+        _refuse_live(path, now, own)
     moved = []
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S")
     for path in locks:
         try:
-            os.rename(path, path.with_name(f"{path.name}.stale-{stamp}"))
+            os.rename(path, _aside(path, common_dir, stamp))
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -73,23 +88,33 @@ def clear_stale_locks(
     return moved
 
 
-def _refuse_live(path: Path, now: float) -> None:
+def _aside(path: Path, common_dir: Path, stamp: str) -> Path:
+    """Where a lock goes: beside its place, but for those of refs, where any file is a ref to git (a broken one, or a new branch)."""
+    name = f"{path.name}.stale-{stamp}"
+    refs = common_dir / "refs"
+    if refs not in path.parents:
+        return path.with_name(name)
+    return common_dir / "-".join(("refs", *path.parent.relative_to(refs).parts, name))
+
+
+def _refuse_live(path: Path, now: float, own: bool) -> None:
+    where = "this install's own repository" if own else "the checkout"
     key = file_key(path)
     if key is None:
         return
     holders = sorted(openers_of({key}))
     if holders:
         raise RefusedError(
-            f"{clean(path.name)} is held by process {holders[0]}: git is at work in the checkout.",
+            f"{clean(path.name)} is held by process {holders[0]}: git is at work in {where}.",
             advice="Try again when it has finished.",
         )
     try:
         age = now - path.stat().st_mtime
     except FileNotFoundError:
         return
-    if age < STALE_AFTER:
+    if age < (OWN_STALE_AFTER if own else STALE_AFTER):
         raise RefusedError(
-            f"{clean(path.name)} is {max(age, 0):.0f} s old: git may be at work in the checkout.",
+            f"{clean(path.name)} is {max(age, 0):.0f} s old: git may be at work in {where}.",
             advice=f"Try again later, or remove {clean(str(path), 300)} if you know that no git runs.",
         )
 

@@ -119,7 +119,7 @@ def open_work(run: Run, paths: InstallPaths) -> Work:
     record = read_record(paths)
     source = _source(run, record)
     git = open_repository(paths, source, run.environ)
-    run.notes["stale_locks"] = clear_stale_locks(paths.repo, paths.repo)
+    run.notes["stale_locks"] = clear_stale_locks(paths.repo, paths.repo, own=True)
     sweep(paths, git)
     configured = read_config(run.root_home).text(channel_key(paths.install_id))
     if configured and successor(configured, run.product.retired_channels) != configured:
