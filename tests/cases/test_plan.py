@@ -24,7 +24,7 @@ from nedura.update.planning.install_kind import Observed, judge_kind
 from nedura.update.planning.observe import Machine
 from nedura.update.planning.plan import plan_update
 from nedura.update.planning.plan_collect import closed
-from nedura.update.planning.stopped import definitions_in, stopped_services
+from nedura.update.planning.stopped import account_home, definitions_in, stopped_services
 from nedura.update.real import plan as plan_stage
 from nedura.update.source.check import check_for_update
 from tests.kits.sealed import Stages
@@ -127,6 +127,28 @@ def test_c005_what_runs_is_not_called_stopped(tmp_path: Path) -> None:
     ]
     found = stopped_services({"default": root}, known, [units], NEDURA)
     assert [one.name for one in found] == ["file-only.service", "loaded-only.service", "rests.service"]
+
+
+def test_c005_a_home_is_found_however_the_unit_spells_it(tmp_path: Path) -> None:
+    """systemd reads drop-ins, goes on behind a backslash, knows the account's home, and forgets on an empty line."""
+    root = tmp_path / "home"
+    told, dropped = f"[Service]\nEnvironment=NEDURA_HOME={root}\n", tmp_path / "drop-in.service.d"
+    for folder in (root, dropped, tmp_path / "empty.service.d"):
+        folder.mkdir()
+    (tmp_path / "goes-on.service").write_text(f"[Service]\nEnvironment=A=b \\\n  NEDURA_HOME={root}\n")
+    (tmp_path / "drop-in.service").write_text("[Service]\nExecStart=/x\n")
+    (dropped / "50-home.conf").write_text(told)
+    (dropped / "60-not-read.txt").write_text("[Service]\nEnvironment=NEDURA_HOME=/elsewhere\n")
+    (tmp_path / "empty.service").write_text(told)
+    (tmp_path / "forgets.service").write_text(f"{told}Environment=\n")
+    (tmp_path / "percent.service").write_text("[Service]\nEnvironment=NEDURA_HOME=%h/100%%\n")
+    found = {name: home for name, home, _ in definitions_in([tmp_path], NEDURA)}
+    assert found == {
+        "drop-in.service": str(root),
+        "empty.service": str(root),
+        "goes-on.service": str(root),
+        "percent.service": f"{account_home()}/100%",
+    }
 
 
 @given(text=st.text(max_size=200), name=st.sampled_from(["a.service", "a.plist"]))

@@ -7,6 +7,8 @@ them says whose it is, whatever the unit is called.
 from __future__ import annotations
 
 import os
+import pwd
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -21,6 +23,9 @@ __all__ = ["Stopped", "definitions_in", "stopped_services"]
 
 MAX_DEFINITION: Final = 64 << 10
 MAX_DEFINITIONS: Final = 2000
+MAX_DROP_INS: Final = 50
+_CONTINUED: Final = re.compile(r"\\\r?\n")
+"""A line that goes on in the next one."""
 _RUNS: Final = ("active", "activating", "reloading", "deactivating", "running")
 
 
@@ -44,10 +49,18 @@ def _text(path: Path) -> bytes:
         return file.read(MAX_DEFINITION)
 
 
+def _unit(path: Path, drop_ins: bool) -> bytes:
+    """A unit's file and its drop-ins, in the order in which systemd reads them."""
+    folder = path.with_name(f"{path.name}.d")
+    names = sorted(os.listdir(folder))[:MAX_DROP_INS] if drop_ins else []
+    files = [folder / name for name in names if name.endswith(".conf")]
+    return b"\n".join(_text(file) for file in (path, *files) if file.is_file())
+
+
 def _unit_home(data: bytes, variable: str) -> str:
     """Value of the home variable in a unit's last `Environment=` line that sets it; empty without one."""
     found = ""
-    for line in data.decode("utf-8", "replace").splitlines():
+    for line in _CONTINUED.sub(" ", data.decode("utf-8", "replace")).splitlines():
         key, equals, value = line.strip().partition("=")
         if key.strip() != "Environment" or not equals:
             continue
@@ -55,10 +68,25 @@ def _unit_home(data: bytes, variable: str) -> str:
             words = shlex.split(value)
         except ValueError:
             continue
+        if not words:  # an empty assignment forgets the ones before it
+            found = ""
         for word in words:
             name, _, text = word.partition("=")
-            found = text.replace("%%", "%") if name == variable else found
+            found = _expanded(text) if name == variable else found
     return found
+
+
+def _expanded(text: str) -> str:
+    """A value with systemd's `%h` and `%%`; other specifiers stay as they are."""
+    return re.sub(r"%[h%]", lambda found: account_home() if found[0] == "%h" else "%", text)
+
+
+def account_home() -> str:
+    """What `%h` means to a service manager: the account's home, whatever HOME says here."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:  # a number without an account
+        return os.path.expanduser("~")
 
 
 def _agent_home(data: bytes, variable: str) -> str:
@@ -84,20 +112,20 @@ def definitions_in(folders: Iterable[Path], product: Product) -> Iterator[tuple[
     variable = product.env("HOME")
     for folder in folders:
         try:
-            names = sorted(os.listdir(folder))[:MAX_DEFINITIONS]
+            names = dict.fromkeys(sorted(os.listdir(folder))[:MAX_DEFINITIONS])
         except OSError:
             continue
         for name in names:
             path = folder / name
             if not name.endswith((".service", ".plist")) or not path.is_file():
                 continue
+            unit = name.endswith(".service")
             try:
-                data = _text(path)
+                data = _unit(path, f"{name}.d" in names) if unit else _text(path)
             except OSError:
                 continue
             if variable.encode() not in data:
                 continue
-            unit = name.endswith(".service")
             home = _unit_home(data, variable) if unit else _agent_home(data, variable)
             if home:
                 yield (name if unit else path.stem), home, path
