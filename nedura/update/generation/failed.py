@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Final
 
 from nedura.clock import iso
@@ -25,6 +26,16 @@ def _read(paths: InstallPaths) -> dict[str, Any]:
     return record
 
 
+def _read_or_begin(paths: InstallPaths) -> dict[str, Any]:
+    """The record to write into; what makes no sense is kept beside it, so that it hides no failure that happens now."""
+    try:
+        return _read(paths)
+    except RecordCorrupt:
+        place = paths.folder / "failed.json"
+        os.replace(place, place.with_name("failed.json.corrupt"))
+        return {}
+
+
 def remember_failed(paths: InstallPaths, inputs: str, reason: str, now: float) -> None:
     """Keep the inputs of a generation that failed.
 
@@ -39,7 +50,7 @@ def remember_failed(paths: InstallPaths, inputs: str, reason: str, now: float) -
     """
     if not inputs:
         return
-    record = _read(paths)
+    record = _read_or_begin(paths)
     record.pop(inputs, None)
     record[inputs] = {"reason": clean(reason, 300), "at": iso(now)}
     write_json(paths.folder / "failed.json", dict(list(record.items())[-KEEP:]))
@@ -51,7 +62,7 @@ def forget_failed(paths: InstallPaths, inputs: str) -> None:
     Raises:
         StoreError: it cannot be written.
     """
-    record = _read(paths)
+    record = _read_or_begin(paths)
     if record.pop(inputs, None) is not None:
         write_json(paths.folder / "failed.json", record)
 
@@ -63,7 +74,15 @@ def check_not_failed(paths: InstallPaths, inputs: str, *, retry: bool) -> None:
         UpdateError: they did, and `retry` was not asked.
         StoreError: the record cannot be read.
     """
-    found = _read(paths).get(inputs)
+    try:
+        found = _read(paths).get(inputs)
+    except RecordCorrupt as error:
+        if retry:
+            return
+        raise RecordCorrupt(
+            f"What failed here before cannot be read: {error.message}",
+            advice="Update with --retry: it tries any version again and begins a new record.",
+        ) from error
     if found is None or retry:
         return
     reason = clean(found.get("reason"), 200) if isinstance(found, dict) else "unknown"

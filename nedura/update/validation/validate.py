@@ -17,7 +17,7 @@ from nedura.text import clean
 from nedura.update.bounded import in_thread, run_bounded
 from nedura.update.events import Progress, Skipped, StepDone
 from nedura.update.generation.environment import verify_environment
-from nedura.update.generation.failed import remember_failed
+from nedura.update.generation.failed import forget_failed, remember_failed
 from nedura.update.generation.generations import read_manifest
 from nedura.update.run import Candidate, Run
 from nedura.update.validation.essentials import check_essentials
@@ -68,6 +68,8 @@ async def validate(run: Run) -> AsyncGenerator[Event, None]:
         raise
     finally:
         await checks.aclose()
+    if run.options.retry:  # it failed before, and does not any more
+        forget_failed(paths, candidate.inputs)
 
 
 def _name_edits(error: UpdateError, candidate: Candidate) -> None:
