@@ -137,23 +137,22 @@ async def move_checkout(job: CheckoutJob) -> AsyncGenerator[Event, None]:
     """
     state, failure = _State(), None
     try:
-        await _whole(_commit, job, state)
-    except NeduraError as error:
-        failure = error  # what was found out on the way is told first
-    for event in _taken(state):
-        yield event
-    if failure is not None:
-        raise failure
-    yield Committed(before=job.before, now=job.after, branch=job.target_branch)
-    try:
-        await _whole(_settle, job, state)
-    except (
-        SourceGitError,
-        NeduraError,
-        OSError,
-    ) as error:  # behind the commit point nothing fails: the edits stay parked
-        if state.parked is not None:
-            state.tell(*waiting.stay_parked(job.git, state.parked.commit, clean(error, 200)))
+        try:
+            await _whole(_commit, job, state)
+        except NeduraError as error:
+            failure = error  # what was found out on the way is told first
+        for event in _taken(state):
+            yield event
+        if failure is not None:
+            raise failure
+        yield Committed(before=job.before, now=job.after, branch=job.target_branch)
+    except (asyncio.CancelledError, GeneratorExit):
+        if (
+            state.step is not None
+        ):  # the move is whole, so what was parked for it comes back, though nobody hears of it
+            await _whole(_settle, job, state)
+        raise
+    await _whole(_settle, job, state)
     for event in _taken(state):
         yield event
 
@@ -174,16 +173,16 @@ def _commit(job: CheckoutJob, state: _State) -> None:
         if step is None:
             return
         try:
-            _clean_up(job, state, step)
+            changes = _clean_up(job, state, step)
             publish(job.git, step.pre)
             step = attrs.evolve(step, stash=state.parked.commit if state.parked else "")
             move(job.git, step)
+            _guard(job, step, [change.path for change in changes])
             state.step = step
-            _guard(job, step)
         except BaseException:
             _give_back(job, state)
             raise
-    except SourceGitError as error:
+    except (SourceGitError, OSError) as error:
         raise UpdateError(
             f"{error}.", stop_class="checkout_move_failed", advice="Nothing was moved."
         ) from error
@@ -334,8 +333,8 @@ def _keep_names(job: CheckoutJob, state: _State, head: str, branch: str, after: 
         )
 
 
-def _clean_up(job: CheckoutJob, state: _State, step: Move) -> None:
-    """Machine-made dirt away, a person's edits parked; afterwards no tracked file differs from HEAD."""
+def _clean_up(job: CheckoutJob, state: _State, step: Move) -> list[Change]:
+    """Machine-made dirt away, a person's edits parked; afterwards no tracked file differs from HEAD. Returns what the move will write."""
     git, dirt = job.git, look_for_dirt(job.git)
     if dirt.machine or dirt.line_ends:
         stash.write_paths(git, [*dirt.machine, *dirt.line_ends])
@@ -373,6 +372,7 @@ def _clean_up(job: CheckoutJob, state: _State, step: Move) -> None:
             stop_class="local_changes_blocked",
             advice="Commit them.",
         )
+    return changes
 
 
 def _refuse_hidden(git: SourceGit, changes: list[Change]) -> None:
@@ -404,9 +404,8 @@ def _refuse_state(job: CheckoutJob, paths: tuple[str, ...]) -> None:
             )
 
 
-def _guard(job: CheckoutJob, step: Move) -> None:
-    """Old bytecode gone; a tree that cannot start goes back as a whole."""
-    changed = [change.path for change in changed_paths(job.git, step.pre, step.target)]
+def _guard(job: CheckoutJob, step: Move, changed: list[str]) -> None:
+    """Old bytecode gone; a tree that cannot start goes back as a whole. Nothing else fails here: the tree has moved."""
     guard.drop_bytecode(job.checkout, changed)
     failure = guard.launch_failure(job.checkout, job.product)
     if failure:
@@ -446,7 +445,12 @@ def _disposition(job: CheckoutJob) -> Disposition:
 
 def _settle(job: CheckoutJob, state: _State) -> None:
     """What becomes of parked edits after a good move (facts/update.md 5.2 step 22), and a word of older ones that still wait."""
-    told = _edits_back(job, state.parked) if state.parked is not None else ()
+    told: tuple[Event, ...] = ()
+    if state.parked is not None:
+        try:
+            told = _edits_back(job, state.parked)
+        except (SourceGitError, NeduraError, OSError) as error:  # behind the commit point nothing fails
+            told = waiting.stay_parked(job.git, state.parked.commit, clean(error, 200))
     state.tell(*told)
     if not any(isinstance(event, UserAction) for event in told) and (owed := waiting.remind(job.git)):
         state.tell(owed)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import attrs
 import pytest
 
+from nedura.update.commit.checkout import move_checkout
 from nedura.update.commit.waiting import OWED, bring_back, read_waiting, remember, remind
-from nedura.update.events import StepDone
+from nedura.update.events import Committed, StepDone
+from nedura.update.source.source_git import SourceGit
 from nedura.update.source.torn import is_torn, mend
 from tests.integration.checkout.trees import CHANGE, FILES, Tree, ahead, make_tree, run_move
 
@@ -151,3 +155,35 @@ def test_a_record_of_an_older_version_is_understood(tree: Tree) -> None:
     assert (one.commit, one.reason, one.cut_off) == (entry, "it conflicts", False)
     remember(tree.runner(), entry, "still")
     assert json.loads(place.read_text())["commit"] == entry
+
+
+@pytest.mark.parametrize("ending", ["cancelled in the move", "closed after it"])
+async def test_a_run_that_is_stopped_behind_its_move_gives_edits_back(
+    tree: Tree, tmp_path: Path, ending: str
+) -> None:
+    (tree.checkout / "kept.txt").write_text("mine\n")
+    before, target = tree.status, ahead(tree)
+    fake, moving = tmp_path / "bin/git", tmp_path / "moving"
+    fake.parent.mkdir()
+    fake.write_text(
+        f'#!/bin/sh\ncase "$*" in *"read-tree -m -u"*) : > {moving}; sleep 0.3;; esac\nexec {tree.runner().program} "$@"\n'
+    )
+    fake.chmod(0o755)
+    job = tree.job(target)
+    job = attrs.evolve(job, git=SourceGit(str(fake), job.git.checkout, job.git.git_dir))
+    events = move_checkout(job)
+    if ending == "closed after it":
+        assert isinstance(await anext(events), Committed)
+        await events.aclose()
+    else:
+        task = asyncio.ensure_future(anext(events))
+        while not moving.exists():
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await events.aclose()
+    assert tree.head == target
+    assert tree.status == before
+    assert (tree.checkout / "kept.txt").read_text() == "mine\n"
+    assert tree.stashes == []
