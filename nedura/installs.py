@@ -156,7 +156,7 @@ class InstallPaths:
 
 def install_id_for(checkout: Path) -> str:
     """Install id: first 12 hex digits of SHA-256 over the lower-cased resolved checkout path (facts/update.md 1.1)."""
-    return hashlib.sha256(os.path.realpath(checkout).lower().encode()).hexdigest()[:12]
+    return hashlib.sha256(os.fsencode(os.path.realpath(checkout).lower())).hexdigest()[:12]
 
 
 def find_installs(root_home: Path) -> list[InstallPaths]:

@@ -16,7 +16,7 @@ from nedura.errors import RefusedError
 from nedura.installs import checkout_head
 from nedura.programs import child_environment
 from nedura.text import clean
-from nedura.update.generation.places import check_private
+from nedura.update.generation.places import check_private, is_exposed, is_shielded
 
 __all__ = ["Source", "git_dir_of", "read_ref", "read_source"]
 
@@ -144,12 +144,27 @@ def _alternates(common: Path) -> tuple[Path, ...]:
             continue
         if os.stat(folder).st_uid not in (0, os.geteuid()):
             raise RefusedError(f"The object folder {clean(str(folder), 300)} belongs to another user.")
+        _check_objects(folder)
         found.append(folder)
         listed = folder / "info" / "alternates"
         if listed.is_file():
             lines = _short_text(listed).splitlines()
             queue += [(folder / line, depth + 1) for line in lines if line and not line.startswith("#")]
     return tuple(found)
+
+
+def _check_objects(folder: Path) -> None:
+    """Git believes the name of an object in a pack: who can write there decides what a commit holds."""
+    if is_shielded(folder / "pack"):
+        return
+    with os.scandir(folder) as entries:
+        inside = [Path(entry.path) for entry in entries if entry.is_dir()]
+    for place in (folder, *inside):
+        if is_exposed(os.stat(place)):
+            raise RefusedError(
+                f"The object folder {clean(str(place), 300)} can be written by other users.",
+                advice=f"Run: chmod -R go-w {clean(str(folder), 300)}",
+            )
 
 
 def _config(program: str, file: Path, environ: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -222,6 +237,8 @@ def read_source(checkout: Path, program: str, environ: Mapping[str, str] | None 
     real = Path(os.path.realpath(checkout))
     if not real.is_dir():
         raise _refuse(checkout, "it is no folder", "Name a git checkout.")
+    if any("\udc80" <= letter <= "\udcff" for letter in str(real)):  # no record of ours could name it
+        raise _refuse(checkout, "its path is not UTF-8", "Rename the folder.")
     check_private(real)
     git_dir, common = git_dir_of(real)
     pairs = _config(program, common / "config", os.environ if environ is None else environ)

@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from nedura.installs import generation_of
+from nedura.errors import RefusedError
+from nedura.installs import find_installs, generation_of
 from nedura.product import NEDURA
-from nedura.testing.installs import git
+from nedura.testing.installs import TOY, git, make_origin
 from nedura.update.generation.aftermath import follow_source
+from nedura.update.generation.install import install_checkout
 from nedura.update.planning.admission import find_subject, refusal_of
 from nedura.update.planning.install_kind import InstallKind
 from nedura.update.planning.observe import Machine, declared_owner
 from nedura.update.planning.plan import plan_update
+from nedura.update.source.check import check_for_update
 from tests.kits.sealed import Stages
 
 
@@ -122,3 +125,22 @@ async def test_a_source_that_somebody_else_updates_is_not_moved(stages: Stages, 
 
 def test_a_plain_checkout_declares_nobody(tmp_path: Path) -> None:
     assert declared_owner(tmp_path, NEDURA) == ""
+
+
+async def test_a_checkout_whose_path_is_not_utf8_is_told_in_words(tmp_path: Path) -> None:
+    """Plan, check and update ended with "unexpected UnicodeEncodeError"; no record of ours could hold the path."""
+    origin = make_origin(tmp_path / "origin")
+    odd = Path(os.fsdecode(os.fsencode(tmp_path / "odd") + b"\xff"))
+    origin.clone(odd)
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    anchor = odd / "toy/main.py"
+    plan = await plan_update(home=home, product=TOY, anchor=anchor)
+    assert list(plan.unreadable) == ["source"]
+    assert plan.unreadable["source"].endswith("its path is not UTF-8.")
+    with pytest.raises(RefusedError, match="not UTF-8") as told:
+        check_for_update(home, TOY, dict(os.environ), anchor=anchor)
+    assert "Rename" in told.value.advice
+    with pytest.raises(RefusedError, match="not UTF-8"):
+        install_checkout(odd, home, product=TOY, environment="none")
+    assert find_installs(home) == []
