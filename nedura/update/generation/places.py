@@ -10,7 +10,7 @@ from pathlib import Path
 from nedura.errors import ForeignOwner, RefusedError
 from nedura.text import clean
 
-__all__ = ["check_home_place", "check_parents", "check_private"]
+__all__ = ["check_home_place", "check_parents", "check_private", "is_exposed", "is_shielded"]
 
 Stat = Callable[[Path], os.stat_result]
 
@@ -74,6 +74,19 @@ def check_home_place(home: Path, *, me: int | None = None, look: Stat = os.stat)
     check_parents(home, me=me, look=look)
 
 
+def is_shielded(folder: Path, *, me: int | None = None, look: Stat = os.stat) -> bool:
+    """Whether a folder lies below one that only we can enter."""
+    me = os.geteuid() if me is None else me
+    above = (look(parent) for parent in Path(os.path.realpath(folder)).parents)
+    return any(info.st_uid == me and not info.st_mode & 0o077 for info in above)
+
+
+def is_exposed(info: os.stat_result, *, me: int | None = None) -> bool:
+    """Whether somebody else could change what a stat describes: another user's, or writable by others (a link's mode says nothing)."""
+    me = os.geteuid() if me is None else me
+    return info.st_uid not in (0, me) or (not stat.S_ISLNK(info.st_mode) and bool(info.st_mode & 0o022))
+
+
 def check_private(folder: Path, *, me: int | None = None, look: Stat = os.stat) -> None:
     """Refuse a source that others can write to. Below a folder that only we can enter, modes do not matter.
 
@@ -82,10 +95,8 @@ def check_private(folder: Path, *, me: int | None = None, look: Stat = os.stat) 
     """
     me = os.geteuid() if me is None else me
     real = Path(os.path.realpath(folder))
-    for parent in real.parents:
-        info = look(parent)
-        if info.st_uid == me and not info.st_mode & 0o077:
-            return
+    if is_shielded(real, me=me, look=look):
+        return
     if look(real).st_uid != me:
         owner = look(real).st_uid
         raise ForeignOwner(

@@ -7,12 +7,14 @@ import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from nedura.update.generation.places import is_exposed, is_shielded
 from nedura.update.generation.tree_rules import MAX_BLOB, find_twins, needs_lfs
 from nedura.update.source.edit_rules import Change, LeftOut
 from nedura.update.source.git import Git
 
-__all__ = ["UNREADABLE", "unfit_changes", "unfit_files", "unfit_names"]
+__all__ = ["UNREADABLE", "exposed_paths", "unfit_changes", "unfit_files", "unfit_names"]
 
+EXPOSED = "other users can write to it or to its folder"
 UNREADABLE = "it cannot be read"
 TOO_LARGE = f"it is larger than {MAX_BLOB >> 20} MB"
 
@@ -33,6 +35,29 @@ def unfit_files(checkout: Path, names: Iterable[str]) -> list[LeftOut]:
         elif not (stat.S_ISLNK(info.st_mode) or stat.S_ISDIR(info.st_mode)):
             left.append(LeftOut(path=name, reason="it is no regular file"))
     return left
+
+
+def exposed_paths(checkout: Path, paths: Iterable[str]) -> dict[str, str]:
+    """Path -> why an edit is not carried: somebody else could have made it, by its file or by a folder around it.
+
+    Args:
+        checkout: the source; it is known to be ours alone itself.
+        paths: of edits, deletions included.
+    """
+    if is_shielded(checkout / ".git"):
+        return {}
+    known: dict[str, bool] = {}
+
+    def exposed(path: str) -> bool:
+        if path not in known:
+            try:
+                known[path] = is_exposed(os.lstat(checkout / path))
+            except OSError:  # gone: who could remove it is its folder's question
+                known[path] = False
+        parent = path.rpartition("/")[0]
+        return known[path] or (bool(parent) and exposed(parent))
+
+    return {path: EXPOSED for path in paths if exposed(path)}
 
 
 def unfit_changes(git: Git, changes: Sequence[Change]) -> dict[str, str]:

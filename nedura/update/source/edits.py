@@ -23,7 +23,7 @@ from nedura.errors import StoreError, UpdateError
 from nedura.records import make_folder, write_new
 from nedura.text import clean
 from nedura.update.generation.environment import discard
-from nedura.update.source.edit_content import UNREADABLE, unfit_changes, unfit_files
+from nedura.update.source.edit_content import UNREADABLE, exposed_paths, unfit_changes, unfit_files
 from nedura.update.source.edit_rules import (
     MAX_COUNT,
     Change,
@@ -251,7 +251,7 @@ def read_edits(git: Git, source: Source, scratch: Path, *, untracked: bool = Tru
             left += _add_untracked(reader)
         tree = reader.run("write-tree").decode().strip()
         changes = diff_trees(git, source.head, tree)
-        unfit = unfit_changes(git, changes)
+        unfit = unfit_changes(git, changes) | exposed_paths(source.checkout, (c.path for c in changes))
         refused = [c for c in changes if is_own(c.path) or judge_change(c) or c.path in unfit]
         if refused:
             left += [
