@@ -5,6 +5,7 @@ A typing error must not cost a snapshot, a receipt and a fetch before it is told
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
@@ -16,9 +17,18 @@ from nedura.update.options import UpdateOptions
 from nedura.update.run import Run
 from nedura.update.source.channels import channel_key, check_channel, check_followed, successor
 
-__all__ = ["branch_problem", "check_choices", "check_configured", "check_options", "check_wheels"]
+__all__ = [
+    "branch_problem",
+    "check_choices",
+    "check_configured",
+    "check_options",
+    "check_run_id",
+    "check_wheels",
+]
 
 BRANCH_LIMIT: Final = 250
+_RUN_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+"""Of ASCII alone: it is a part of file names, whose length counts in bytes."""
 _FORBIDDEN: Final = frozenset(" ~^:?*[\\\x7f")
 
 
@@ -34,6 +44,17 @@ def branch_problem(name: str) -> str:
         or any(not part or part.startswith(".") or part.endswith(".lock") for part in parts)
     )  # fmt: skip
     return f"{clean(name, 80)!r} is no name of a branch." if wrong else ""
+
+
+def check_run_id(wanted: str) -> str:
+    """An id that a run and its files may have.
+
+    Raises:
+        UsageError: it cannot be one.
+    """
+    if not _RUN_ID.fullmatch(wanted):
+        raise UsageError("A run id is 1 to 64 letters, digits, dots, dashes or underscores.")
+    return wanted
 
 
 def check_options(options: UpdateOptions, product: Product) -> None:

@@ -12,12 +12,11 @@ import secrets
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
-from typing import Final
 
 import attrs
 
 from nedura.clock import Clock, SystemClock, iso
-from nedura.errors import ForeignOwner, NeduraError, RefusedError, StoreError, UpdateError, UsageError
+from nedura.errors import ForeignOwner, NeduraError, RefusedError, StoreError, UpdateError
 from nedura.homes import current_home, root_home
 from nedura.product import NEDURA, Product
 from nedura.text import clean, redact
@@ -40,7 +39,7 @@ from nedura.update.ledger.owner import myself
 from nedura.update.ledger.receipt import is_finished, owed_steps
 from nedura.update.ledger.receipts import ReceiptStore, is_lock_refusal, receipt_name
 from nedura.update.options import UpdateOptions
-from nedura.update.options_check import check_choices, check_options
+from nedura.update.options_check import check_choices, check_options, check_run_id
 from nedura.update.parts import Refusal, UpdateParts, default_parts
 from nedura.update.prompt import Ask
 from nedura.update.run import Run
@@ -48,8 +47,6 @@ from nedura.update.within import within
 from nedura.wire import Event
 
 __all__ = ["update"]
-
-RUN_ID_LIMIT: Final = 64
 
 
 class Refused(Exception):
@@ -113,17 +110,7 @@ async def update(
 
 
 def _run_id(options: UpdateOptions) -> str:
-    wanted = options.run_id
-    if wanted is None:
-        return secrets.token_hex(16)
-    if (
-        not wanted
-        or len(wanted) > RUN_ID_LIMIT
-        or not all(ch.isalnum() or ch in "-_." for ch in wanted)
-        or wanted[0] in "-."
-    ):
-        raise UsageError("A run id is 1 to 64 letters, digits, dots, dashes or underscores.")
-    return wanted
+    return secrets.token_hex(16) if options.run_id is None else check_run_id(options.run_id)
 
 
 @attrs.define(kw_only=True)

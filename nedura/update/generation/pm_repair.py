@@ -20,7 +20,7 @@ from nedura.update.generation.generations import point, read_manifest
 from nedura.update.generation.prepare import prepare
 from nedura.update.ledger.lock import UpdateLock
 from nedura.update.options import UpdateOptions
-from nedura.update.options_check import check_wheels
+from nedura.update.options_check import check_run_id, check_wheels
 from nedura.update.planning.admission import admit
 from nedura.update.run import Run
 from nedura.update.stages import lock_file
@@ -87,11 +87,13 @@ async def pm_sync(
         wheels: folder of wheels instead of an index.
 
     Raises:
-        UsageError: there is no such folder of wheels.
+        UsageError: there is no such folder of wheels, or that is no id.
         RefusedError: an update runs, or this is no sealed install.
         UpdateError, StoreError: it cannot be repaired; what is current is untouched.
     """
     check_wheels(wheels)
+    if update_id:
+        check_run_id(update_id)
     run = Run(
         run_id=update_id or secrets.token_hex(16),
         root_home=root_home,
