@@ -104,14 +104,7 @@ async def pm_sync(
         product=product,
         options=UpdateOptions(wheels=wheels, retry=True),
     )
-    refusal = await admit(run)
-    if refusal is not None:
-        raise RefusedError(refusal.message, advice=refusal.advice)
-    if run.layout != "sealed" or run.install is None or not run.before.code_sha:
-        advice = "Make it one with: nedura pm convert"
-        if run.layout != "checkout":  # convert needs a checkout
-            advice = "A sealed install is made from a git checkout, there: ./run install"
-        raise RefusedError("This is no sealed install.", advice=advice)
+    await _refuse_others(run)
     run.notes["target_commit"] = run.before.code_sha
     lock = UpdateLock(run.root_home, lock_file(run), run.product, run.environ)
     lock.acquire(run.started_at)
@@ -129,6 +122,22 @@ async def pm_sync(
         yield done
     finally:
         lock.release()
+
+
+async def _refuse_others(run: Run) -> None:
+    """Only a sealed install can be built again.
+
+    Raises:
+        RefusedError: it is none, or this is not the one to do it.
+    """
+    refusal = await admit(run)
+    if refusal is not None:
+        raise RefusedError(refusal.message, advice=refusal.advice)
+    if run.layout != "sealed" or run.install is None or not run.before.code_sha:
+        advice = "Make it one with: nedura pm convert"
+        if run.layout != "checkout":  # convert needs a checkout
+            advice = "A sealed install is made from a git checkout, there: ./run install"
+        raise RefusedError("This is no sealed install.", advice=advice)
 
 
 async def _steps(run: Run) -> AsyncGenerator[Event, None]:
