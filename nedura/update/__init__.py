@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from nedura.update.source.check import CheckResult
     from nedura.update.state.archive import IMPORT_LIMITS
     from nedura.update.state.backup import take_backup
+    from nedura.update.state.copies import SignInCopies, sign_in_copies
     from nedura.update.state.home_import import LARGE, Imported, import_backup
     from nedura.update.state.nets import run_nets
     from nedura.update.state.restore import restore_snapshot, verify_snapshot
@@ -107,6 +108,8 @@ _EXPORTS = {
     "SnapshotFailed": "nedura.update.events_snapshot",
     "SnapshotRestored": "nedura.update.events_snapshot",
     "SnapshotsStarted": "nedura.update.events_snapshot",
+    "SignInCopies": "nedura.update.state.copies",
+    "sign_in_copies": "nedura.update.state.copies",
     "LARGE": "nedura.update.state.home_import",
     "Imported": "nedura.update.state.home_import",
     "import_backup": "nedura.update.state.home_import",
@@ -171,6 +174,7 @@ __all__ = [
     "ReceiptStore",
     "Refusal",
     "Run",
+    "SignInCopies",
     "Skipped",
     "SnapshotFailed",
     "SnapshotRestored",
@@ -205,6 +209,7 @@ __all__ = [
     "restore_snapshot",
     "run_nets",
     "set_channel",
+    "sign_in_copies",
     "size_text",
     "status_by_action",
     "status_of",

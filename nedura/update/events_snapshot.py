@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final, final
 
 import attrs
 
+from nedura.text import clean
 from nedura.update.events import size_text
 
 __all__ = [
@@ -168,7 +169,7 @@ class BackupTaken:
     def copy_terminal(self) -> str:
         """Terminal form."""
         lines = [
-            f"  ✓ Full backup: {self.path} ({self.files} files, {size_text(self.size)}; contains credentials)"
+            f"  ✓ Full backup: {clean(self.path, 4096)} ({self.files} files, {size_text(self.size)}; contains credentials)"
         ]
         shown = sorted(self.skipped.items())
         lines += [f"    left out {path}: {why}" for path, why in shown[:20]]

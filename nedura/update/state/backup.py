@@ -10,7 +10,7 @@ import threading
 import time
 import zipfile
 from collections.abc import AsyncGenerator, Callable, Collection
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -31,7 +31,7 @@ from nedura.update.generation.durable import fsync_file, own_folder, remove_tree
 from nedura.update.generation.tree_rules import ascii_name
 from nedura.update.ledger.owner import is_gone
 from nedura.update.state.archive import collides, name_problem
-from nedura.update.state.backup_walk import Found, walk_home
+from nedura.update.state.backup_walk import Found, may_hold_ours, walk_home
 from nedura.update.state.place import free_bytes
 from nedura.update.state.snapshot import in_thread
 from nedura.update.state.snapshot_set import in_set
@@ -182,7 +182,7 @@ def write_backup(
         target = _free_name(folder, label, now)
     elif os.path.lexists(target):
         raise StoreError(f"{clean(str(target), 300)} exists already.", advice="Name another file.")
-    with locked(root / BACKUP_LOCK, LOCK_WAIT, "backup"):
+    with _lock(root):
         _sweep(make_folder(folder))
         stage = make_folder(folder / f".nedura-backup.{os.getpid()}.{secrets.token_hex(4)}.partial")
         means = _Means(stage, stop, state, busy_limit, free)
@@ -195,6 +195,13 @@ def write_backup(
         skipped=dict(sorted(state.skipped.items())),
         pruned=pruned,
     )
+
+
+def _lock(root: Path) -> AbstractContextManager[None]:
+    """The lock of a home; none where nobody can write: what a failing disk still holds can be saved elsewhere."""
+    if root.is_dir() and os.statvfs(root).f_flag & os.ST_RDONLY:
+        return nullcontext()
+    return locked(root / BACKUP_LOCK, LOCK_WAIT, "backup")
 
 
 def _stage(root: Path, target: Path, code: Collection[str], now: float, means: _Means) -> int:
@@ -278,7 +285,7 @@ def _write(root: Path, partial: Path, code: Collection[str], now: float, means: 
         for found in walk_home(root, code=code):
             if means.stop.is_set():
                 raise StoreError("The backup was stopped.")
-            if found.skip and _is_our_database(found.relative):
+            if found.skip and (_is_our_database(found.relative) or may_hold_ours(found.relative)):
                 raise StoreError(f"{ascii_name(found.relative)} cannot be saved: {found.skip}.")
             why = found.skip or state.problem(found.relative)
             if why:

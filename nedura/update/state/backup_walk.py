@@ -9,10 +9,11 @@ from typing import Final
 
 import attrs
 
+from nedura.homes import PROFILE_NAME
 from nedura.update.state.raw_file import is_sqlite
 from nedura.update.state.snapshot_set import SNAPSHOT_SET, SQLITE_SIDES, look
 
-__all__ = ["Found", "is_runtime_name", "walk_home"]
+__all__ = ["Found", "is_runtime_name", "may_hold_ours", "walk_home"]
 
 ANYWHERE: Final = frozenset(
     {
@@ -61,6 +62,21 @@ def is_runtime_name(parts: Sequence[str]) -> bool:
         parts: of its path below its home.
     """
     return parts[-1].endswith(RUNTIME_ENDINGS) and (len(parts) == 1 or parts[0] in OWN_FOLDERS)
+
+
+def may_hold_ours(folder: str) -> bool:
+    """Whether a folder that cannot be read may hold a database of ours: a home, all profiles, or where a home has one.
+
+    Args:
+        folder: relative to the root home, with `/` at its end; `.` for the root home itself.
+    """
+    parts = folder.removesuffix("/").split("/")
+    if parts[0] == "profiles":
+        if len(parts) == 1 or not PROFILE_NAME.fullmatch(parts[1]):
+            return len(parts) == 1
+        parts = parts[2:]
+    below = "/".join(parts)
+    return below in ("", ".") or any(path.startswith(f"{below}/") for path in MEMBERS if path.endswith(".db"))
 
 
 def walk_home(root: Path, *, code: Collection[str] = ()) -> Iterator[Found]:

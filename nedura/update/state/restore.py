@@ -89,32 +89,39 @@ def restore_snapshot(
     Raises:
         UsageError, RefusedError, StoreError: nothing was changed, except where a StoreError says how many files are in place already.
     """
-    manifest, wrong = verify_snapshot(home, name)
-    if wrong:
-        path, why = next(iter(sorted(wrong.items())))
-        raise RecordCorrupt(f"Snapshot {name} is damaged ({path}: {why}); nothing was changed.")
-    folder = snapshot_folder(home, name)
-    with locked(home / BACKUP_LOCK, LOCK_WAIT, "backup"):
-        databases = [
-            path for path, size in manifest.files.items() if may_be_sqlite(size) and is_sqlite(folder / path)
-        ]
-        for relative in manifest.files:
-            judge_place(home / relative, database=relative in databases)
-        _need_room(home, manifest, free)
-        kept: dict[str, str] = {}
-        done = 0
-        try:
-            for relative in databases:
-                place_database(folder / relative, home / relative, now=now)
-                done += 1
-            for relative in sorted(set(manifest.files) - set(databases)):
-                why = _restore_file(folder, relative, home)
-                kept.update({relative: why} if why else {})
-                done += 1
-        except (NeduraError, OSError) as error:
-            raise cut_off(error, done, len(manifest.files)) from error
+    with locked(home / BACKUP_LOCK, LOCK_WAIT, "backup"):  # no other run prunes it meanwhile
+        manifest, wrong = verify_snapshot(home, name)
+        if wrong:
+            path, why = next(iter(sorted(wrong.items())))
+            raise RecordCorrupt(f"Snapshot {name} is damaged ({path}: {why}); nothing was changed.")
+        kept = _put_back(snapshot_folder(home, name), manifest, home, now, free)
     whole = tuple(path for path in sorted(manifest.files) if not kept.get(path, "").startswith("kept"))
     return SnapshotRestored(profile=profile, snapshot_id=name, restored=whole, kept=kept)
+
+
+def _put_back(
+    folder: Path, manifest: Manifest, home: Path, now: float, free: Callable[[Path], int]
+) -> dict[str, str]:
+    """Judge every place, then put every file there; returns path -> what newer live data stayed."""
+    databases = [
+        path for path, size in manifest.files.items() if may_be_sqlite(size) and is_sqlite(folder / path)
+    ]
+    for relative in manifest.files:
+        judge_place(home / relative, database=relative in databases)
+    _need_room(home, manifest, free)
+    kept: dict[str, str] = {}
+    done = 0
+    try:
+        for relative in databases:
+            place_database(folder / relative, home / relative, now=now)
+            done += 1
+        for relative in sorted(set(manifest.files) - set(databases)):
+            why = _restore_file(folder, relative, home)
+            kept.update({relative: why} if why else {})
+            done += 1
+    except (NeduraError, OSError) as error:
+        raise cut_off(error, done, len(manifest.files)) from error
+    return kept
 
 
 def _need_room(home: Path, manifest: Manifest, free: Callable[[Path], int]) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
+from pathlib import Path
 
 import attrs
 
-from nedura.homes import process_home
+from nedura.homes import process_home, root_home
 from nedura.signin import (
     AlreadySignedIn,
     Challenge,
@@ -98,9 +99,28 @@ def status(args: argparse.Namespace, output: Output) -> int:
 
 
 def logout(args: argparse.Namespace, output: Output) -> int:
-    """Sign out."""
-    output.event(asyncio.run(log_out(process_home(), revoke=args.revoke)))
+    """Sign out, and say where copies of the sign-in stay that still work."""
+    home = process_home()
+    output.event(asyncio.run(log_out(home, revoke=args.revoke)))
+    if not args.revoke:
+        _name_copies(home, output)
     return 0
+
+
+def _name_copies(home: Path, output: Output) -> None:
+    from nedura.update import sign_in_copies  # not for every other verb
+
+    copies = sign_in_copies(home, root_home(home))
+    if not copies:
+        return
+    output.record({"kind": "sign_in_copies", **attrs.asdict(copies)})
+    named = [
+        *(f"snapshot {name}" for name in copies.snapshots),
+        *(f"backup {name}" for name in copies.backups),
+    ]
+    more = f" and {len(named) - 5} more" if len(named) > 5 else ""
+    output.line(f"Copies of a sign-in may still work: {', '.join(named[:5])}{more}.")
+    output.line("Delete them, or sign out with --revoke the next time: it ends the session at the portal.")
 
 
 def list(args: argparse.Namespace, output: Output) -> int:  # noqa: A001 - the verb's name

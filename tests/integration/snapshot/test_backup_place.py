@@ -18,6 +18,7 @@ import pytest
 
 from nedura.errors import StoreError
 from nedura.update.state.backup import ZIP_NOTE, write_backup
+from nedura.update.state.backup_walk import may_hold_ours
 from nedura.update.state.home_import import import_backup
 from tests.integration.snapshot.homes import make_database, rows
 
@@ -168,6 +169,17 @@ def test_our_own_database_behind_a_link_that_leads_nowhere_ends_it(tmp_path: Pat
     (root / "profiles/coder/state.db").symlink_to(root / "nowhere.db")
     with pytest.raises(StoreError, match=r"profiles/coder/state\.db"):
         write_backup(root, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("folder", "ours"),
+    [(".", True), ("profiles/", True), ("profiles/coder/", True), ("profiles/coder/cron/", True), ("gateway/", True),
+     ("profiles/UPPER/", False), ("profiles/.tmp/", False), ("skills/", False), ("profiles/coder/sessions/", False),
+     ("cronies/", False), ("skills/cron/", False)],
+)  # fmt: skip
+def test_which_folders_that_cannot_be_read_end_it(folder: str, ours: bool) -> None:
+    """A backup without all profiles called itself full."""
+    assert may_hold_ours(folder) is ours
 
 
 def test_the_owners_own_links_to_members_are_read_through_and_come_back(tmp_path: Path) -> None:

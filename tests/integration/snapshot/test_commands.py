@@ -97,3 +97,18 @@ def test_backup_and_import(home: Path, tmp_path: Path) -> None:
     failed = nedura(new, "import", str(tmp_path / "text.zip"))
     assert failed.returncode == 1
     assert "no zip archive" in failed.stderr
+
+
+def test_signing_out_names_the_copies_that_it_does_not_reach(home: Path) -> None:
+    assert nedura(home, "auth", "logout").stdout == "Nobody was signed in.\n"
+    (home / "auth.json").write_text('{"providers": {}}')
+    (home / "auth.json").chmod(0o600)
+    nedura(home, "snapshot", "create")
+    nedura(home, "backup")
+    (snapshot,) = (path.name for path in (home / "state-snapshots").iterdir())
+    (backup,) = (path.name for path in (home / "backups").iterdir())
+    told = nedura(home, "auth", "logout").stdout
+    assert f"may still work: snapshot {snapshot}, backup {backup}." in told
+    last = json.loads(nedura(home, "auth", "logout", "--json").stdout.splitlines()[-1])
+    assert last == {"kind": "sign_in_copies", "snapshots": [snapshot], "backups": [backup]}
+    assert "may still work" not in nedura(home, "auth", "logout", "--revoke").stdout
