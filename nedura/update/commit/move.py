@@ -9,7 +9,8 @@ from typing import Final
 import attrs
 
 from nedura.errors import UpdateError
-from nedura.update.commit.status import current_branch
+from nedura.text import clean
+from nedura.update.commit.status import current_branch, ignored_in_the_way
 from nedura.update.ledger.owner import myself
 from nedura.update.source.git import Git
 from nedura.update.source.move_marker import MoveMarker, drop_marker, lock_identity, write_marker
@@ -160,6 +161,7 @@ def move(git: SourceGit, step: Move) -> None:
     Raises:
         UpdateError: nothing has moved, or everything was put back; if even that failed the marker stays for the next launch.
     """
+    _refuse_overwriting(git, step)
     try:
         write_marker(
             git.git_dir, _marker(git, step)
@@ -182,6 +184,19 @@ def move(git: SourceGit, step: Move) -> None:
             stop_class=_stop_class(reason),
             advice="It is back where it was.",
         ) from error
+
+
+def _refuse_overwriting(git: SourceGit, step: Move) -> None:
+    """Whoever moves a tree has parked what is in the way, or leaves the tree: git itself writes over ignored files without a word."""
+    added = (change.path for change in changed_paths(git, step.pre, step.target) if not change.old_mode)
+    found = ignored_in_the_way(git, added, untracked=True)
+    if found:
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        raise UpdateError(
+            f"{clean(found[0], 120)}{more} is in the way of the new code, and git does not keep it.",
+            stop_class="local_changes_blocked",
+            advice="Move it away.",
+        )
 
 
 def _refresh(git: SourceGit) -> None:

@@ -144,22 +144,29 @@ def look_for_dirt(git: SourceGit) -> Dirt:
     return sort_dirt(entries, cr_only=cr_only, autocrlf=autocrlf)
 
 
-def ignored_in_the_way(git: SourceGit, added: Iterable[str]) -> list[str]:
+def ignored_in_the_way(git: SourceGit, added: Iterable[str], *, untracked: bool = False) -> list[str]:
     """Ignored files that a move would overwrite without a word: git takes them for expendable.
 
     Args:
         git: the checkout.
         added: paths that the target has and HEAD has not.
+        untracked: files that are not ignored count, too.
 
     Raises:
         SourceGitError: git cannot say.
     """
     taken = sorted({place for path in added for place in _taken(git.checkout, path)})
     found: list[str] = []
+    which = () if untracked else ("--ignored", "--exclude-standard")
     for start in range(0, len(taken), _AT_ONCE):
         names = taken[start : start + _AT_ONCE]
-        found += git.run("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--", *names).items
-    return [path for path in found if not is_own(path)]
+        found += git.run("ls-files", "-z", "--others", *which, "--", *names).items
+    return [path for path in found if not is_own(path) and not _is_bytecode(path)]
+
+
+def _is_bytecode(path: str) -> bool:
+    """Compiled code beside its source: nobody's work, made again at the next start."""
+    return path.endswith(".pyc") and "/__pycache__/" in f"/{path}"
 
 
 def _taken(checkout: str, path: str) -> Iterator[str]:

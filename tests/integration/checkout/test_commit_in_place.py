@@ -151,3 +151,18 @@ async def test_what_was_staged_and_no_longer_fits_stays_parked(tree: Tree) -> No
     (action,) = result.actions
     assert "staged" in action.reason
     assert entry in action.reason
+
+
+async def test_compiled_code_where_a_file_comes_is_nobodys_edit(tree: Tree) -> None:
+    cache = tree.checkout / "docs/__pycache__"
+    cache.mkdir()
+    (cache / "a.cpython-311.pyc").write_bytes(b"old")
+    for name in ("a", "b"):
+        (tree.origin / "docs" / name).unlink()
+    (tree.origin / "docs").rmdir()
+    tree.commit({"docs": "a file now\n"})
+    target = tree.fetch()
+    result = await run_move(tree.job(target))
+    assert result.error is None, result.error
+    whole(tree, target)
+    assert (result.actions, tree.stashes) == ([], [])

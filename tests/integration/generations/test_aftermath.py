@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import pytest
 
-from nedura.errors import RefusedError
+from nedura.errors import RefusedError, UpdateError
 from nedura.product import Build
 from nedura.testing.installs import TOY, TOY_FILES, Site, git, make_site
 from nedura.update.generation.aftermath import follow_source
@@ -57,6 +57,23 @@ async def test_an_edit_in_the_way_leaves_the_source_alone(stages: Stages, name: 
     assert follow(site).startswith("left: the new version changes files that are edited there")
     assert git(site.checkout, "rev-parse", "HEAD") == head
     assert (site.checkout / name).read_text() == "# mine\nVALUE = 1\n"
+
+
+@pytest.mark.parametrize("kind", ["a file", "a file for a folder", "a folder for a file"])
+async def test_an_ignored_file_in_the_way_leaves_the_source_alone(stages: Stages, kind: str) -> None:
+    site = stages.site
+    head = git(site.checkout, "rev-parse", "HEAD")
+    (site.checkout / ".git/info/exclude").write_text("mine\n")
+    place = site.checkout / ("mine/x" if kind == "a folder for a file" else "mine")
+    place.parent.mkdir(exist_ok=True)
+    place.write_text("precious\n")
+    site.origin.commit({"mine/x" if kind == "a file for a folder" else "mine": "theirs\n"})
+    await stages.update()
+    with pytest.raises(UpdateError, match="in the way"):
+        follow(site)
+    assert place.read_text() == "precious\n"
+    assert git(site.checkout, "rev-parse", "HEAD") == head
+    assert git(site.checkout, "status", "--porcelain") == ""
 
 
 async def test_other_branches_and_own_commits_are_left(stages: Stages) -> None:
