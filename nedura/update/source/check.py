@@ -17,6 +17,7 @@ from nedura.config import read_config
 from nedura.errors import UpdateError
 from nedura.installs import InstallPaths
 from nedura.product import Product
+from nedura.text import clean
 from nedura.update.generation.environment import discard
 from nedura.update.generation.record import followed_branch, read_record
 from nedura.update.ledger.leftovers import scratch_prefix
@@ -47,7 +48,7 @@ class CheckResult:
         target: newest commit id.
         remote: where it was asked, without credentials.
         command: how to update.
-        reason: why it is managed or unknown.
+        reason: why it is managed or unknown; else what is odd about what was found, empty when nothing.
         unfinished: what somebody began in the source with git and did not finish, in one sentence; empty when nothing.
     """
 
@@ -83,6 +84,8 @@ class CheckResult:
             case "current":
                 many = f"{self.ahead} commit{'' if self.ahead == 1 else 's'}"
                 ahead = f" (what runs is {many} ahead)" if self.ahead > 0 else ""
+                if self.reason:
+                    return f"Nothing newer at {self.remote} {self.name}. {self.reason}"
                 return f"Up to date with {self.remote} {self.name}{ahead}."
             case "behind":
                 many = (
@@ -90,9 +93,12 @@ class CheckResult:
                     if self.commits > 0
                     else "Behind"
                 )
-                return f"{many} {self.remote} {self.name} ({self.target[:8]}). Update with: {self.command}"
+                odd = f" {self.reason}" if self.reason else ""
+                return (
+                    f"{many} {self.remote} {self.name} ({self.target[:8]}).{odd} Update with: {self.command}"
+                )
             case "managed":
-                return f"{self.reason} Update it with: {self.command}"
+                return f"{self.reason} Update it with: {self.command}" if self.command else self.reason
             case _:
                 return f"Not known: {self.reason}"
 
@@ -155,8 +161,19 @@ def check_for_update(
         target=target.commit,
         remote=question.remote.shown,
         command=f"{subject.kind.mechanism}{_chosen(branch, channel)}",
+        reason=_oddity(target),
         unfinished=_unfinished(question.source),
     )
+
+
+def _oddity(target: Target) -> str:
+    """What somebody should know before an update: the remote took something back (threats.md 1)."""
+    name = clean(target.name, 80)
+    if target.move == "backward":
+        return f"{name} names a commit that is older than what runs; an update goes there only with --allow-downgrade."
+    if target.move == "rewritten":
+        return f"The history of {name} was rewritten, it does not follow what runs."
+    return ""
 
 
 def _chosen(branch: str | None, channel: str | None) -> str:

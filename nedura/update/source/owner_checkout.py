@@ -171,16 +171,26 @@ def _config(program: str, file: Path, environ: Mapping[str, str]) -> list[tuple[
     """All (key, value) of one configuration file; includes are not followed and nothing in it runs."""
     if not file.is_file() or file.stat().st_size > MAX_CONFIG:
         raise RefusedError(f"{clean(str(file), 300)} is missing or too large.")
-    answer = subprocess.run(
-        [program, "config", "--file", str(file), "--no-includes", "--list", "-z"],
-        cwd="/",
-        env=child_environment(environ, GIT_CEILING_DIRECTORIES="/", GIT_CONFIG_NOSYSTEM="1", LC_ALL="C"),
-        capture_output=True,
-        timeout=10,
-        check=False,
-    )
+    try:
+        answer = subprocess.run(
+            [program, "config", "--file", str(file), "--no-includes", "--list", "-z"],
+            cwd="/",
+            env=child_environment(environ, GIT_CEILING_DIRECTORIES="/", GIT_CONFIG_NOSYSTEM="1", LC_ALL="C"),
+            capture_output=True,
+            timeout=10,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RefusedError(
+            f"{clean(str(file), 300)} cannot be read: git did not answer within 10 s.",
+            advice=f"Try it: {clean(program, 200)} --version",
+        ) from error
     if answer.returncode != 0:
-        raise RefusedError(f"{clean(str(file), 300)} is no git configuration.")
+        said = clean(answer.stderr.decode("utf-8", "replace").strip().partition("\n")[0], 200)
+        raise RefusedError(
+            f"{clean(str(file), 300)} cannot be read by git{f' (git: {said})' if said else ''}.",
+            advice=f"Try it: {clean(program, 200)} --version",
+        )
     pairs = []
     for item in answer.stdout.decode("utf-8", "surrogateescape").split("\0"):
         key, _, value = item.partition("\n")

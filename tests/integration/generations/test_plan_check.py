@@ -18,6 +18,7 @@ from nedura.testing.installs import Site, git
 from nedura.update.notice import check_and_remember, is_due, notice_text, passive_notice
 from nedura.update.source.channels import check_followed, set_channel
 from nedura.update.source.check import check_for_update
+from nedura.update.source.owner_checkout import read_source
 from nedura.update.source.urls import parse_remote
 from tests.kits.sealed import Stages
 
@@ -166,3 +167,40 @@ def test_a_refused_address_is_shown_without_its_query(url: str, shown: str) -> N
 def test_git_gets_its_protocol_in_small_letters() -> None:
     """It knows `transport 'HTTPS'` as a protocol that is not allowed."""
     assert parse_remote("HTTPS://Host.example/O/R.git").url == "https://Host.example/O/R.git"
+
+
+async def test_a_remote_that_went_back_is_no_up_to_date(stages: Stages) -> None:
+    """The check said "Up to date" where the update ends with exit 1."""
+    site = stages.site
+    old = site.origin.head
+    site.origin.commit({"toy/value.py": "VALUE = 2\n"})
+    await stages.update()
+    git(site.origin.folder, "reset", "-q", "--hard", old)
+    found = check_for_update(site.home, site.product, environ())
+    assert (found.state, found.commits) == ("current", 0)
+    assert "older than what runs" in found.copy_terminal
+    assert "--allow-downgrade" in found.copy_terminal
+    assert "Up to date" not in found.copy_terminal
+
+
+async def test_a_rewritten_history_is_told_by_the_check(stages: Stages) -> None:
+    site = stages.site
+    site.origin.commit({"toy/value.py": "VALUE = 2\n"})
+    await stages.update()
+    git(site.origin.folder, "commit", "-q", "--amend", "-m", "another")
+    found = check_for_update(site.home, site.product, environ())
+    assert found.state == "behind"
+    assert "The history of main was rewritten" in found.copy_terminal
+
+
+@pytest.mark.parametrize(
+    ("body", "told"), [("exit 1", "cannot be read by git"), ("echo broken >&2; exit 3", "git: broken")]
+)
+def test_a_git_that_does_not_work_is_not_called_a_broken_configuration(
+    site: Site, tmp_path: Path, body: str, told: str
+) -> None:
+    program = tmp_path / "git"
+    program.write_text(f"#!/bin/sh\n{body}\n")
+    program.chmod(0o755)
+    with pytest.raises(RefusedError, match=told):
+        read_source(site.checkout, str(program), environ())
