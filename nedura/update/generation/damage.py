@@ -40,10 +40,19 @@ def damage(generation):
 def _hook(kind, error, trace):
     global STARTED
     STARTED = True
+    if kind is KeyboardInterrupt and sys.modules["__main__"].__spec__ is None:
+        os._exit(130)  # before the program began; a traceback would tell nobody anything
     import _damage
 
     if not issubclass(kind, Exception) or not _damage.tell(GENERATION):
         sys.__excepthook__(kind, error, trace)
+
+
+def _entry_gone(paths):  # Python would say that there is no such module
+    import _damage
+
+    if any(_damage.tell(GENERATION, path) for path in paths):
+        os._exit(1)
 
 
 def _ended():
@@ -61,9 +70,14 @@ def _ended():
 
 if "-m" in sys.orig_argv[1:6]:
     import atexit
+    import runpy  # Python's own import of it would end a Ctrl-C with its own words
 
     sys.excepthook = _hook
     atexit.register(_ended)
+    _name = "/" + sys.orig_argv[sys.orig_argv.index("-m") + 1].replace(".", "/")
+    _paths = [os.path.normpath(r + _name + end).lstrip("/") for r in ROOTS for end in (".py", "/__main__.py")]
+    if not any(os.path.isfile(GENERATION + "/tree/" + path) for path in _paths):
+        _entry_gone(_paths)
 WHOLE = True
 """
 """The end of every generation's pin: compiled at each start, so it is short."""
@@ -71,6 +85,7 @@ WHOLE = True
 
 PIN_LINE: Final = (
     'import sys; exec("try:\\n import _generation; _generation.WHOLE\\n'
+    "except KeyboardInterrupt:\\n import os; os._exit(130)\\n"
     'except Exception as error:\\n import _damage; _damage.pin_failed(error)")\n'
 )
 """The `.pth` file of every generation: `site` would print a failing pin's traceback and go on to a start that finds no code."""
@@ -78,11 +93,16 @@ PIN_LINE: Final = (
 
 def tell(generation: str, only: str = "") -> bool:
     """One line instead of a traceback, or of nothing at all, when a start fails because files are not what was installed."""
+    import os
+    import sys
+
     found = damage(generation, only)
+    if found == ["manifest.json"] and os.path.realpath(generation + "/../../current") != generation:
+        return False  # one that is still being made has none yet: what failed is a step of its building
     if not found:
         return False
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    say(generation, f"{ascii(found[0])[1:-1]}{more}")
+    say(generation, ascii(found[0])[1:-1], len(found) - 1)
+    sys.stderr.flush()
     return True
 
 
@@ -102,8 +122,8 @@ def pin_failed(error: Exception) -> None:
     os._exit(1)
 
 
-def say(generation: str, what: str) -> None:
-    """The line about a damaged install."""
+def say(generation: str, what: str, others: int = 0) -> None:
+    """The line about a damaged install; `others` counts what is damaged beside the named part."""
     import json
     import sys
 
@@ -112,14 +132,17 @@ def say(generation: str, what: str) -> None:
             command = str(json.load(file)["command"])
     except (OSError, ValueError, KeyError, TypeError):
         command = "nedura"
+    state = f"and {others} more are not as they were" if others else "is not as it was"
     sys.stderr.write(
-        f"{command}: this install is damaged: {what} is not as it was installed. "
+        f"{command}: this install is damaged: {what} {state} installed. "
         f"Repair it: {command} pm sync. Or go back: {command} update --rollback\n"
     )
 
 
 def damage(generation: str, only: str = "") -> list[str]:
-    """Paths of a generation whose bytes are not what its manifest says, and of bytecode that cannot be loaded; empty when it is whole.
+    """Parts of a generation that are not what its manifest says, and bytecode that cannot be loaded; empty when it is whole.
+
+    Its packages are judged by the hash that was taken when they were installed; the venv is not looked at (see `_starts`).
 
     Args:
         generation: its folder.
@@ -138,9 +161,10 @@ def damage(generation: str, only: str = "") -> list[str]:
         files = {path: (mode, oid) for path, (mode, oid) in manifest["files"].items()}
         files.update({path: (files[path][0], oid) for path, oid in manifest.get("written", {}).items()})
         files.update({path: ("100644", oid) for path, oid in manifest.get("built", {}).items()})
+        identity, env = manifest["identity"], str(manifest.get("env") or "")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return ["manifest.json"]
-    found = []
+    found = [] if only else _beside_the_tree(generation, identity, env)
     for path, (mode, oid) in sorted(files.items()):
         if only not in ("", path):
             continue
@@ -177,6 +201,60 @@ def damage(generation: str, only: str = "") -> list[str]:
     return found
 
 
+def _beside_the_tree(generation: str, identity: dict[str, object], env: str) -> list[str]:
+    """What a generation states about itself, and the packages that it uses."""
+    import hashlib
+    import json
+    import os
+
+    found = []
+    try:
+        with open(generation + "/identity.json", "rb") as file:
+            stated = json.load(file)
+        if any(stated[key] != value for key, value in identity.items()):
+            found.append("identity.json")
+    except (OSError, ValueError, KeyError, TypeError):
+        found.append("identity.json")
+    if not env:
+        return found
+    folder = os.path.normpath(f"{generation}/../../envs/{env}")
+    digest = hashlib.sha256()
+    try:
+        with open(folder + "/complete", "rb") as file:
+            built = json.load(file)
+        top = "{}/lib/python{}.{}/site-packages".format(folder, *built["python"]["release"][:2])
+        for path, names, files in os.walk(top):
+            names[:] = sorted(name for name in names if name != "__pycache__")
+            for name in sorted(files):
+                place = os.path.join(path, name)
+                digest.update(os.path.relpath(place, top).encode("utf-8", "surrogateescape") + b"\0")
+                if not os.path.islink(place):
+                    with open(place, "rb") as file:
+                        digest.update(hashlib.sha256(file.read()).digest())
+        whole = digest.hexdigest() == built["content"]
+    except (OSError, ValueError, KeyError, TypeError):
+        whole = False
+    return found if whole else [*found, "envs/" + env]
+
+
+def _starts(generation: str) -> bool:
+    """Whether the interpreter of a generation comes up pinned to it, asked by starting it."""
+    import subprocess
+
+    try:
+        with open(generation + "/venv/pyvenv.cfg", encoding="utf-8") as file:
+            home, site, *_ = [*file.read().splitlines(), "", ""]
+        if not home.startswith("home = /") or site != "include-system-site-packages = false":
+            return False
+        code = "import _generation as g; g.LEASE; hasattr(g, 'damage') and __import__('_damage').tell; print('ok')"
+        argv = [generation + "/venv/bin/python", "-I", "-B", "-c", code]
+        done = subprocess.run(argv, capture_output=True, timeout=60, check=False)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return False
+    # `site` only complains about a pin that failed
+    return done.returncode == 0 and done.stdout == b"ok\n" and b"_generation.pth" not in done.stderr
+
+
 def rescue(generation: str, command: str, script: str, roots: list[str]) -> int:
     """Make the next generation from the same version when this one is damaged: whole files from it, the others from our repository.
 
@@ -189,8 +267,7 @@ def rescue(generation: str, command: str, script: str, roots: list[str]) -> int:
     import sys
 
     found = damage(generation)
-    pin = sys.modules.get("_generation")
-    if not found and hasattr(pin, "LEASE"):
+    if not found and _starts(generation):
         return 0
     install = os.path.dirname(os.path.dirname(generation))
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
@@ -219,12 +296,15 @@ def rescue(generation: str, command: str, script: str, roots: list[str]) -> int:
         why = str(error)
     finally:
         shutil.rmtree(copy, ignore_errors=True)
+    why = why.rstrip(".")
     former = os.path.realpath(install + "/previous")
-    if os.path.isdir(former + "/tree") and former != generation and not damage(former):
+    whole = os.path.isdir(former + "/tree") and former != generation and not damage(former)
+    if whole and _starts(former):
         name = os.path.basename(former)
         sys.stderr.write(f"{what} and was not repaired: {why}. This command runs from generation {name}.\n")
         return 3
-    sys.stderr.write(f"{what} and was not repaired: {why}. Install it again.\n")
+    again = "./run install, in " + ascii(os.path.realpath(install + "/source"))[1:-1]
+    sys.stderr.write(f"{what} and was not repaired: {why}. Install it again: {again}\n")
     return 1
 
 
@@ -269,7 +349,8 @@ def _copy(generation: str, copy: str, broken: frozenset[str]) -> None:
 
 def module_code() -> str:
     """`_damage.py`, which lies beside every generation's pin and is only read when a start failed."""
-    return "\n\n".join(inspect.getsource(function) for function in (damage, tell, pin_failed, say))
+    parts = (damage, _beside_the_tree, tell, pin_failed, say)
+    return "\n\n".join(inspect.getsource(function) for function in parts)
 
 
 def launcher_code(roots: Sequence[str]) -> str:
@@ -278,6 +359,6 @@ def launcher_code(roots: Sequence[str]) -> str:
     Args:
         roots: folders of the tree for `sys.path`.
     """
-    parts = [inspect.getsource(function) for function in (damage, _copy, rescue)]
+    parts = [inspect.getsource(function) for function in (damage, _beside_the_tree, _starts, _copy, rescue)]
     call = f"rescue(sys.argv[1], sys.argv[2], {dumps(SCRIPT)}, {dumps(list(roots))})"
     return f"import sys\n\n\n{chr(10).join(parts)}\n\nsys.exit({call})\n"

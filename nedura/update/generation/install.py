@@ -15,7 +15,7 @@ from typing import Literal
 import attrs
 
 from nedura.clock import iso
-from nedura.errors import RefusedError, StoreError, UpdateError
+from nedura.errors import RecordCorrupt, RefusedError, StoreError, UpdateError
 from nedura.installs import InstallPaths, find_installs, install_id_for
 from nedura.locks import FileLock
 from nedura.product import NEDURA, Product
@@ -25,6 +25,7 @@ from nedura.text import clean
 from nedura.update.events_install import Installed, InstallStep
 from nedura.update.generation.build_run import apply_build, decisions_for
 from nedura.update.generation.candidate import Building, Inputs, requires_python, start, tree_text
+from nedura.update.generation.damage import damage
 from nedura.update.generation.environment import discard, ensure_environment
 from nedura.update.generation.generations import is_generation, point, read_manifest
 from nedura.update.generation.interpreter import Interpreter, choose
@@ -212,10 +213,14 @@ def _existing(job: _Job) -> Installed | None:
     try:
         read_record(job.paths)
         current = job.paths.pointed()
+    except RecordCorrupt:
+        if job.paths.current.exists() and not job.paths.current.is_symlink():
+            os.rename(job.paths.current, job.paths.folder / ".trash-current")  # no pointer can take its place
+        return None
     except StoreError:
         return None
-    if current is None or not is_generation(current):
-        return None
+    if current is None or not is_generation(current) or damage(str(current)):
+        return None  # "install it again" is the last way out of damage, too
     write_launcher(job.paths, job.product)
     return _installed(job, current, existing=True)
 

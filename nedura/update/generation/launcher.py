@@ -6,10 +6,11 @@ import shlex
 from typing import Final
 
 from nedura.homes import HOME_VARIABLE
-from nedura.installs import InstallPaths
+from nedura.installs import InstallPaths, find_installs
 from nedura.product import Product
 from nedura.records import make_folder, read_bytes, write_bytes
 from nedura.update.generation.damage import launcher_code
+from nedura.update.generation.repair import LOST
 
 __all__ = ["launcher_install", "launcher_text", "write_launcher"]
 
@@ -22,30 +23,60 @@ _TEXT: Final = """\
 home=${{0%/*}}/..
 [ -d "$home/installs/{install}" ] || home=$(dirname -- "$(readlink -f -- "$0")")/..
 gen=$(cd -P -- "$home/installs/{install}" 2>/dev/null && printf '%s/%s' "$(pwd -P)" "$(readlink current)")
+damaged() {{
+    echo {command}": this install is damaged: $1. $2" >&2
+    exit "$3"
+}}
+again() {{
+    damaged "$1" "Install it again: ./run install, in $(readlink "$home/installs/{install}/source")" 127
+}}
 case ${{gen##*/installs/{install}/generations/}} in
-    '' | *[!0-9]*) echo {command}": this install is damaged: its pointer names no generation. Install it again." >&2; exit 127 ;;
+    '' | *[!0-9]*) again "its pointer names no generation" ;;
 esac
-if [ ! -x "$gen/venv/bin/python" ]; then
+[ -d "$gen/tree" ] || [ -f "$gen/manifest.json" ] || again "generation ${{gen##*/}} is gone"
+starts() {{  # an emptied file would be run as an empty script, and end with 0
+    [ -L "$1" ] && [ -f "$1" ] && [ -s "$1" ] && [ -x "$1" ]
+}}
+if ! starts "$gen/venv/bin/python"; then
+    why=
     for python in python3 python3.14 python3.13 python3.12 python3.11; do
         python=$(command -v "$python" 2>/dev/null) || continue
         case $python in /*) ;; *) continue ;; esac
-        "$python" -I -S -B "$gen/tree/{repair}" "$gen" && {{ gen=$("$python" -I -S -c \
-'import os, sys; print(os.path.realpath(sys.argv[1]))' "${{gen%/generations/*}}/current"); break; }}
+        if said=$("$python" -I -S -B "$gen/tree/{repair}" "$gen" {roots} 2>&1); then
+            printf '%s\n' "$said" >&2
+            gen=$("$python" -I -S -c \
+'import os, sys; print(os.path.realpath(sys.argv[1]))' "${{gen%/generations/*}}/current")
+            break
+        fi
+        case $said in "{lost}"*) why=${{why:-$said}} ;; esac
     done
-    [ -x "$gen/venv/bin/python" ] || {{
-        echo {command}": its Python is gone: $(readlink "$gen/venv/bin/python"). Install Python 3.11 or newer and start it again." >&2
+    starts "$gen/venv/bin/python" || {{
+        lost="its Python is gone: $(readlink "$gen/venv/bin/python"). Install Python 3.11 or newer and start it again."
+        echo {command}": ${{why:-$lost}}" >&2
         exit 127
     }}
 fi
 # The ways out of a damaged generation look at it first, with code that is no part of it.
 case " $* " in *" pm sync "* | *" --rollback"*)
-    "$gen/venv/bin/python" -I -B -c {rescue} "$gen" {command}
+    "$gen/venv/bin/python" -I -S -B -c {rescue} "$gen" {command}
     case $? in
         0) pointer=current ;;
         3) pointer=previous ;;
         *) exit 1 ;;
     esac
     gen=${{gen%/generations/*}}/$(readlink "${{gen%/generations/*}}/$pointer")
+esac
+# Python reads these before any code of ours: what is wrong with them is told in its own words, or not at all.
+part=venv/pyvenv.cfg line= site=
+[ -f "$gen/$part" ] && {{ read -r line; read -r site; }} <"$gen/$part"
+case $line:$site in
+    "home = /"*":include-system-site-packages = false")
+        for pth in "$gen"/venv/lib/python*/site-packages/_generation.pth; do part=${{pth#"$gen/"}} line=; done
+        [ -f "$pth" ] && read -r line <"$pth" || line=
+esac
+case $line in
+    *"import _generation"*) ;;
+    *) damaged "$part is not as it was installed" "Repair it: "{command}" pm sync. Or go back: "{command}" update --rollback" 1 ;;
 esac
 [ -n "${{{variable}-}}" ] || {variable}=$(cd -P -- "$home" && pwd -P)
 export {variable}
@@ -64,6 +95,8 @@ def launcher_text(paths: InstallPaths, product: Product) -> str:
         module=product.main_modules[0],
         variable=product.env("HOME") if product.env_prefix else HOME_VARIABLE,
         repair=REPAIR,
+        lost=LOST,
+        roots=" ".join(shlex.quote(root or ".") for root in product.roots),
         rescue=shlex.quote(launcher_code(product.roots)),
     )
 
@@ -82,6 +115,8 @@ def write_launcher(paths: InstallPaths, product: Product) -> None:
 def launcher_install(paths: InstallPaths, command: str) -> str:
     """Id of the install that a launcher on disk belongs to; empty when there is none of ours.
 
+    A damaged one names nobody: it is of the only install that its home has a record of.
+
     Raises:
         StoreError: something else is in its place.
     """
@@ -91,4 +126,4 @@ def launcher_install(paths: InstallPaths, command: str) -> str:
     for line in read_bytes(path).decode("utf-8", "replace").splitlines()[:3]:
         if line.startswith(MARK):
             return line.removeprefix(MARK).strip()
-    return "unknown"
+    return paths.install_id if find_installs(paths.root_home) == [paths] else "unknown"

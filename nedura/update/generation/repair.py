@@ -1,7 +1,8 @@
 """Gives a generation whose Python is gone another one, with the standard library alone. The launcher starts it by path.
 
-`repair.py GENERATION [--again]`: builds the next generation from the same files for the interpreter that runs this, and makes it current
-only when it is whole. What was there stays until then. After three failures with one interpreter a start tries no more, only `--again`.
+`repair.py GENERATION [--again] [ROOT...]`: builds the next generation from the same files for the interpreter that runs this, and makes
+it current only when it is whole. What was there stays until then. After three failures with one interpreter a start tries no more, only
+`--again`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,13 +26,22 @@ from nedura.locks import FileLock  # noqa: E402
 from nedura.programs import child_environment  # noqa: E402
 from nedura.records import fsync_folder, make_folder, read_json, write_bytes, write_json  # noqa: E402
 from nedura.update.bounded import run_bounded  # noqa: E402
-from nedura.update.generation.environment import discard, ensure_environment, sync_filesystem  # noqa: E402
+from nedura.update.generation.environment import (  # noqa: E402
+    discard,
+    ensure_environment,
+    environment_hash,
+    is_complete,
+    sync_filesystem,
+    verify_environment,
+)
 from nedura.update.generation.interpreter import Interpreter, admits, base_python, inspect  # noqa: E402
 from nedura.update.generation.thin import flip, next_name, protect, write_venv  # noqa: E402
 from nedura.update.source.tries import Tries  # noqa: E402
 
-__all__ = ["main", "repair"]
+__all__ = ["LOST", "main", "repair"]
 
+LOST: Final = "The Python of this install is gone"
+"""How its lines begin: the launcher tells them from another interpreter's complaints."""
 MANIFEST_LIMIT: Final = 64 * 1024 * 1024
 
 
@@ -95,12 +106,23 @@ def _check_python(tree: Path, python: Interpreter) -> None:
 def _environment(manifest: dict[str, Any], tree: Path, install: Path, python: Interpreter) -> str:
     if not manifest.get("env"):
         return ""
-    request = {
-        "python": python.path,
-        "lock": str(tree / "requirements.lock"),
-        "envs": str(install / "envs"),
-    }
-    return str(ensure_environment(request)["hash"])
+    lock, folder = tree / "requirements.lock", install / "envs" / str(manifest["env"])
+    request = {"python": python.path, "lock": str(lock), "envs": str(folder.parent)}
+    aside = folder.with_name(f".trash-{folder.name}")
+    same = folder.name == environment_hash(lock.read_bytes(), (), python)
+    damaged = same and is_complete(folder) and not verify_environment(folder)
+    if damaged:  # it is built again under its own name; when that fails, members keep what works of it
+        discard(aside)
+        os.rename(folder, aside)
+    try:
+        name = str(ensure_environment(request)["hash"])
+    except BaseException:
+        if damaged:
+            os.rename(aside, folder)
+        raise
+    if damaged:
+        discard(aside)
+    return name
 
 
 def _build(
@@ -120,7 +142,8 @@ def _build(
     _compile(target / "tree", python)
     write_venv(target, python, roots, env, [str(path) for path in record.get("packages", ())])
     identity = {**manifest["identity"], "generation": target.name}
-    write_json(target / "identity.json", identity, 0o444)
+    levels = {key: manifest[key] for key in ("state_min", "state_max") if key in manifest}
+    write_json(target / "identity.json", {**identity, **levels}, 0o444)
     protect(target / "tree")
     protect(target / "venv")
     sync_filesystem(target)
@@ -147,26 +170,31 @@ def _compile(tree: Path, python: Interpreter) -> None:
 
 
 def _roots(generation: Path) -> list[str]:
-    """Roots of the tree as the old pin has them: the only place that knows them without the product."""
+    """Roots of the tree as the old pin has them: the only place that knows them without the product.
+
+    Raises:
+        UpdateError: the pin is gone; a generation with guessed roots would find no code.
+    """
     for pin in sorted((generation / "venv" / "lib").glob("python*/site-packages/_generation.py")):
         for line in pin.read_text("utf-8").splitlines():
             if line.startswith("ROOTS = "):
                 return [str(root) for root in json.loads(line.removeprefix("ROOTS = ").replace("'", '"'))]
-    return [""]
+    raise UpdateError("its pin is gone, too; start it through its launcher", stop_class="repair")
 
 
-def _tried(generation: Path, python: Interpreter, *, again: bool) -> Path:
+def _tried(generation: Path, python: Interpreter, roots: Sequence[str], *, again: bool) -> Path:
     """`repair`, counted: three tries of this generation with this interpreter."""
     _check_python(generation / "tree", python)  # one that never fits is no try
     damage = f"{generation.name} {python.path} {python.short}".encode()
     place = generation.parents[1] / f".python-repair-tries-{hashlib.sha256(damage).hexdigest()[:8]}"
-    by_hand = f"run: {python.path} {generation / 'tree' / 'nedura/update/generation/repair.py'} {generation} --again"
+    script = generation / "tree" / "nedura/update/generation/repair.py"
+    by_hand = f"run: {python.path} {script} {generation} --again {' '.join(map(shlex.quote, roots))}".rstrip()
     tries = Tries(str(place), damage, by_hand)
     if not again and tries.over():
         raise UpdateError(tries.over(), stop_class="repair")
     tries.begin()
     try:
-        target = repair(generation, python)
+        target = repair(generation, python, roots=roots)
     except (NeduraError, OSError, ValueError, KeyError) as error:
         tries.failed(error.message if isinstance(error, NeduraError) else str(error))
         raise
@@ -178,13 +206,14 @@ def main(argv: list[str]) -> int:
     """Repair, and say so in one line."""
     generation = Path(os.path.realpath(argv[0]))
     try:
-        target = _tried(generation, inspect(base_python()), again="--again" in argv)
+        roots = [word for word in argv[1:] if word != "--again"]
+        target = _tried(generation, inspect(base_python()), roots, again="--again" in argv)
     except (NeduraError, OSError, ValueError, KeyError) as error:
         told = error.message if isinstance(error, NeduraError) else str(error)
-        sys.stderr.write(f"The Python of this install is gone, and it could not be repaired: {told}\n")
+        sys.stderr.write(f"{LOST}, and it could not be repaired: {told}\n")
         return 1
     version = ".".join(map(str, sys.version_info[:3]))
-    sys.stderr.write(f"The Python of this install is gone; generation {target.name} uses Python {version}.\n")
+    sys.stderr.write(f"{LOST}; generation {target.name} uses Python {version}.\n")
     return 0
 
 

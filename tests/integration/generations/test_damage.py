@@ -156,7 +156,7 @@ def test_the_texts_need_the_standard_library_alone(tmp_path: Path) -> None:
         }
         assert not any(isinstance(node, ast.ImportFrom) for node in ast.walk(ast.parse(code)))
         assert named <= sys.stdlib_module_names
-    assert len(HOOKS.splitlines()) < 40, "it is compiled at each start"
+    assert len(HOOKS.splitlines()) < 55, "it is compiled at each start"
     assert damage(str(tmp_path)) == ["manifest.json"]
 
 
