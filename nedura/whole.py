@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Final
 
-__all__ = ["mend_from_outside", "mend_own_tree"]
+__all__ = ["entry_is_whole", "mend_from_outside", "mend_own_tree"]
 
 MARKER: Final = "nedura-update-pull"
 RECOVERY: Final = "nedura-update-recovery"
@@ -78,6 +78,53 @@ def mend_from_outside(root: str, command: str, *, again: bool = False) -> int:
     if reason:
         sys.stderr.write(f"{command}: {reason}\n")
     return int(bool(reason))
+
+
+def entry_is_whole(root: str, entry: str, command: str) -> int:
+    """Whether the command's entry point can say by itself what is wrong: an emptied or cut-off one ends with 0 and without a word.
+
+    The launcher carries this module as text and asks when the entry point lacks its end. An owner's edit is none of our business: only
+    what is gone, does not compile or is the beginning of the committed file is damage.
+
+    Args:
+        root: the checkout or the unpacked release.
+        entry: the entry point's path in it.
+        command: who speaks.
+
+    Returns:
+        What a launcher does about it: 0 go on, 1 end; why has been said.
+    """
+    import shlex  # only a broken entry point pays for these
+    import subprocess
+
+    try:
+        with open(os.path.join(root, entry), "rb") as file:
+            content = file.read()
+        compile(content, entry, "exec")
+    except OSError as error:
+        fault = error.strerror or "it cannot be read"
+    except (SyntaxError, ValueError):
+        fault = "it does not compile"
+    else:
+        fault = "" if content.strip() else "it is empty"
+    git = bool(_git_dir(root)) and os.path.exists(os.path.join(root, ".git"))
+    if git and not fault:
+        argv = ["git", "-C", root, "cat-file", "blob", f"HEAD:{entry}"]
+        try:
+            done = subprocess.run(argv, capture_output=True, timeout=20, check=False)
+        except (OSError, subprocess.SubprocessError):
+            return 0
+        if done.returncode == 0 and done.stdout != content and done.stdout.startswith(content):
+            fault = "it is cut off"
+    if not fault:
+        return 0
+    back = (
+        f"git -C {shlex.quote(root)} checkout -- {shlex.quote(entry)}" if git else "unpack the release again"
+    )
+    sys.stderr.write(
+        f"{command}: this code is damaged: {os.path.join(root, entry)}: {fault.lower()}. Put it back: {back}\n"
+    )
+    return 1
 
 
 def _git_dir(root: str) -> str:

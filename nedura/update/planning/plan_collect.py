@@ -44,10 +44,14 @@ _GENERATION_PATH: Final = re.compile(r"/installs/[0-9a-f]{12}/generations/[0-9]{
 
 
 async def _guarded(
-    part: str, fields: dict[str, Any], unreadable: dict[str, str], work: Awaitable[Mapping[str, Any]]
+    part: str,
+    fields: dict[str, Any],
+    unreadable: dict[str, str],
+    work: Callable[[], Awaitable[Mapping[str, Any]]],
 ) -> None:
+    """One part of the plan; begun only here, so that a cancel before leaves no coroutine behind that Python would complain about."""
     try:
-        fields.update(await work)
+        fields.update(await work())
     except NeduraError as error:
         unreadable[part] = error.message
     except Exception as error:  # border: a plan never raises; what is missing is named
@@ -87,10 +91,15 @@ async def collect_plan(
         return await in_thread(function, *args)
 
     await asyncio.gather(
-        _guarded("profiles", fields, unreadable, in_a_thread(_profiles, root)),
-        _guarded("fleet", fields, unreadable, _fleet(root, home, product, environ, subject)),
-        _guarded("source", fields, unreadable, in_a_thread(_source, root, product, environ, subject, wanted)),
-        _guarded("state", fields, unreadable, in_a_thread(_state, root)),
+        _guarded("profiles", fields, unreadable, lambda: in_a_thread(_profiles, root)),
+        _guarded("fleet", fields, unreadable, lambda: _fleet(root, home, product, environ, subject)),
+        _guarded(
+            "source",
+            fields,
+            unreadable,
+            lambda: in_a_thread(_source, root, product, environ, subject, wanted),
+        ),
+        _guarded("state", fields, unreadable, lambda: in_a_thread(_state, root)),
     )
     unreadable |= fields.pop("closed", {})
     stages = deadlines(

@@ -2,31 +2,76 @@
 
 from __future__ import annotations
 
-import gc
+# the half of `signal` that costs nothing to import: what follows is about the time that imports take
+import _signal  # type: ignore[import-not-found]
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+
+
+def _end_early(number: int, frame: object) -> None:
+    """Ctrl-C before the command began: nothing is begun that must be ended, and a traceback tells nobody anything."""
+    os._exit(130)
+
+
+def _hear_ctrl_c(was: object, now: object) -> None:
+    """Change what a Ctrl-C does, where it does what is expected: whoever started us may have it ignored."""
+    if _signal.getsignal(_signal.SIGINT) is was:
+        _signal.signal(_signal.SIGINT, now)
+
+
+if __name__ == "__main__":
+    _hear_ctrl_c(_signal.default_int_handler, _end_early)
+
+import gc  # noqa: E402
+from collections.abc import Callable, Sequence  # noqa: E402
+from typing import TYPE_CHECKING, Any  # noqa: E402
 
 
 def _not_loaded(error: Exception) -> int:
     """What is told when the code itself is broken, so that nothing of it can tell; a sealed generation's pin says it there."""
     if "_generation" in sys.modules or "--debug" in sys.argv:
         raise error
+    sys.stderr.write(f"nedura: {' '.join(_broken(error))}\n")
+    return 1
+
+
+def _with_null_bytes(root: str) -> str:
+    """The first file of our code that holds a null byte: Python does not say in which one it met it."""
+    for top in ("nedura", "renderers"):
+        for folder, _, names in os.walk(os.path.join(root, top)):
+            for name in sorted(names):
+                if name.endswith(".py"):
+                    with open(os.path.join(folder, name), "rb") as file:
+                        if b"\0" in file.read():
+                            return os.path.join(folder, name)
+    return ""
+
+
+def _broken(error: Exception) -> tuple[str, str]:
+    """Which file of this code is broken, and how it is put back; a checkout has nobody but its owner's git to ask."""
     import shlex
 
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
     where = last.tb_frame.f_code.co_filename if last is not None else ""
-    where = getattr(error, "filename", None) or getattr(error, "path", None) or where
+    module = getattr(
+        getattr(error, "obj", None), "__file__", None
+    )  # of an attribute that a cut-off module lacks
+    where = getattr(error, "filename", None) or getattr(error, "path", None) or module or where
+    reason = " ".join(str(error).split())[:300].rstrip(".")
     root = os.path.normpath(os.path.join(os.path.realpath(__file__), *[os.pardir] * 4))
-    reason = " ".join(str(error).split())[:300]
-    sys.stderr.write(
-        f"nedura: this code cannot be loaded: {type(error).__name__} in {where}: {reason}. "
-        f"See what is changed: git -C {shlex.quote(root)} status\n"
+    if isinstance(error, SyntaxError) and not error.filename:
+        where = _with_null_bytes(root) or where
+    what = f"this code cannot be loaded: {type(error).__name__} in {where}: {reason}."
+    if not os.path.exists(os.path.join(root, ".git")):
+        return what, "Unpack the release again."
+    place = shlex.quote(root)
+    inside = f" {shlex.quote(os.path.relpath(where, root))}" if where.startswith(root + os.sep) else ""
+    return (
+        what,
+        f"See what is changed: git -C {place} status. Put it back: git -C {place} checkout --{inside or ' FILE'}",
     )
-    return 1
 
 
 try:
@@ -55,10 +100,12 @@ EXIT_UNPINNED = 69
 
 def program() -> int:
     """`main` for a process of its own: the garbage collector has nothing to find in a start, nor in an end."""
+    _hear_ctrl_c(_signal.default_int_handler, _end_early)
     gc.set_threshold(COLLECT_EVERY, 10, 10)
     try:
         return main()
     finally:
+        _hear_ctrl_c(_signal.default_int_handler, _end_early)
         gc.freeze()  # the process ends: its modules need no last look for cycles
 
 
@@ -75,6 +122,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ReaderGone:  # the reader of a pipe went away; nothing is left to say, and nobody to say it to
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except KeyboardInterrupt:  # while the last of the answer was written
+        return 130
     if problem:
         sys.stderr.write(f"nedura: the output could not be written: {problem}.\n")
         return code or 1
@@ -91,25 +140,39 @@ def _ended(argv: list[str]) -> int:
 
 def _main(argv: list[str]) -> int:
     if argv in _VERSION:
-        from nedura._version import __version__
-
+        try:
+            from nedura._version import __version__
+        except Exception as error:  # that file is the broken one
+            return _not_loaded(error)
         sys.stdout.write(f"nedura {__version__}\n")
         return 0
     try:
+        _hear_ctrl_c(_end_early, _signal.default_int_handler)
+        return _checked(argv)
+    except KeyboardInterrupt:
+        sys.stderr.write("\nnedura: interrupted.\n")
+        return 130
+
+
+def _checked(argv: list[str]) -> int:
+    """The command, once the code that it runs from is known to be whole and pinned."""
+    try:
         reason = _torn(argv)
+        unpinned = _unpinned() if not reason else ""
     except Exception as error:  # the file that looks is the broken one
         return _not_loaded(error)
     if reason:
         sys.stderr.write(f"nedura: {reason}\n")
         return 1
-    if reason := _unpinned():
-        sys.stderr.write(f"nedura: {reason}; start it through its launcher.\n")
+    if unpinned:
+        sys.stderr.write(f"nedura: {unpinned}; start it through its launcher.\n")
         return EXIT_UNPINNED
     try:
         return _run(argv)
-    except KeyboardInterrupt:
-        sys.stderr.write("\nnedura: interrupted.\n")
-        return 130
+    except ReaderGone:
+        raise
+    except Exception as error:  # what tells of errors is broken itself, or `--debug` asked for it
+        return _not_loaded(error)
 
 
 def _torn(argv: list[str]) -> str:
@@ -262,10 +325,24 @@ def _unexpected(error: Exception) -> NeduraError:
             f"this install is damaged: {clean(damaged[0], 200)} is not as it was installed.",
             advice="Repair it: nedura pm sync. Or go back: nedura update --rollback",
         )
+    if "_generation" not in sys.modules and _of_code(error):
+        what, advice = _broken(error)
+        return NeduraError(what, advice=advice)
     reason = redact(clean(error, 200))
     return NeduraError(
         f"unexpected {type(error).__name__}{': ' if reason else ''}{reason}.",
         advice="Run it again with --debug to see where.",
+    )
+
+
+def _of_code(error: Exception) -> bool:
+    """Whether it says that a file of ours is cut off or garbled: a module that does not compile, or lacks what others take from it."""
+    if isinstance(error, ImportError):
+        return (error.name or "").split(".", 1)[0] in ("nedura", "nedura_cli", "nedura_gateway")
+    return isinstance(error, SyntaxError) or (
+        isinstance(error, AttributeError)
+        and isinstance(error.obj, type(sys))
+        and error.obj.__name__.startswith("nedura")
     )
 
 
