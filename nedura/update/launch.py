@@ -105,6 +105,10 @@ class Launch:
         """Do what is due. Never raises: a launch must not fail because of an old update."""
         for home in {self.root_home, process_home(self.environ)}:
             sweep_folder(home, self.now())
+            if os.path.lexists(home / ".update_prompt.json"):  # a killed update's, or one that waits just now
+                from nedura.update.prompt import forget_old_prompt
+
+                forget_old_prompt(home)
         try:
             self._retry_tail()
             self._ask_fleet()

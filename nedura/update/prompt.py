@@ -5,6 +5,9 @@ Nobody there, no answer in time and `--yes` all mean the default.
 
 from __future__ import annotations
 
+import logging
+import os
+import time
 import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -16,8 +19,19 @@ from nedura.clock import Clock
 from nedura.errors import StoreError
 from nedura.records import read_bytes, read_json, remove, write_bytes, write_json
 from nedura.text import clean
+from nedura.update.ledger.owner import Owner, is_alive, myself
 
-__all__ = ["Ask", "Prompt", "answer_prompt", "ask_by_file", "pending_prompt", "said_yes"]
+__all__ = [
+    "Ask",
+    "Prompt",
+    "answer_prompt",
+    "ask_by_file",
+    "forget_old_prompt",
+    "pending_prompt",
+    "said_yes",
+]
+
+log = logging.getLogger("nedura.update")
 
 PROMPT: Final = ".update_prompt.json"
 RESPONSE: Final = ".update_response"
@@ -60,7 +74,9 @@ async def ask_by_file(home: Path, prompt: str, default: str, clock: Clock, patie
     """
     question, answer = home / PROMPT, home / RESPONSE
     remove(answer)  # an answer to an older question is none to this one
-    write_json(question, {"prompt": prompt, "default": default, "id": str(uuid.uuid4())})
+    me = myself()
+    asker = {"pid": me.pid, "pid_create_time": me.create_time, "pid_table": _pid_table()}
+    write_json(question, {"prompt": prompt, "default": default, "id": str(uuid.uuid4()), **asker})
     try:
         until = clock.monotonic() + patience
         while clock.monotonic() < until:
@@ -74,13 +90,54 @@ async def ask_by_file(home: Path, prompt: str, default: str, clock: Clock, patie
             remove(path)
 
 
-def pending_prompt(home: Path) -> Prompt | None:
-    """The question that waits in a home; None when there is none."""
+def _pid_table() -> str:
+    """Which numbers our pids are from; empty where that cannot be told."""
     try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def _is_over(value: dict[str, Any], written: float, now: float) -> bool:
+    """Whether nobody waits for an answer any more: its time is up, or the updater that asked was killed."""
+    if now - written > PATIENCE + STEP:
+        return True
+    pid, created = value.get("pid"), value.get("pid_create_time")
+    if (
+        not isinstance(pid, int)
+        or not isinstance(created, int | float)
+        or value.get("pid_table") != _pid_table()
+    ):
+        return False  # an older updater's, or one whose pids say nothing here
+    return not is_alive(Owner(pid, float(created)))
+
+
+def forget_old_prompt(home: Path) -> None:
+    """Remove a question that nobody waits for any more, and its answer. Never raises: a file for a chat costs no update anything."""
+    try:
+        if os.path.lexists(home / PROMPT) and pending_prompt(home) is None:
+            remove(home / PROMPT)
+        if not os.path.lexists(home / PROMPT):
+            remove(home / RESPONSE)
+    except (StoreError, OSError) as error:
+        log.warning("a question of an earlier update is still there: %s", error)
+
+
+def pending_prompt(home: Path, *, now: float | None = None) -> Prompt | None:
+    """The question that waits in a home; None when there is none, also when whoever asked it is gone.
+
+    Args:
+        home: the active home.
+        now: unix seconds; default the clock's.
+    """
+    try:
+        written = os.lstat(home / PROMPT).st_mtime
         value: Any = read_json(home / PROMPT, 64 * 1024)
-    except StoreError:
+    except (StoreError, OSError):
         return None
     if not isinstance(value, dict) or not isinstance(value.get("id"), str):
+        return None
+    if _is_over(value, written, time.time() if now is None else now):
         return None
     return Prompt(
         prompt=clean(value.get("prompt"), 1000),

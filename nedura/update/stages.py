@@ -24,6 +24,7 @@ from nedura.update.ledger.journal import Journal
 from nedura.update.ledger.lock import lock_place
 from nedura.update.ledger.receipt import owed_steps, unreadable
 from nedura.update.parts import UpdateParts
+from nedura.update.prompt import forget_old_prompt
 from nedura.update.run import Run
 from nedura.wire import Event
 
@@ -253,3 +254,4 @@ def forget_exit_code(run: Run) -> None:
     """What an earlier run told a chat is no answer to this one."""
     if run.options.gateway_mode:
         forget_old_code(run.home)
+        forget_old_prompt(run.home)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from nedura.update.ledger.receipt_shape import agreed, apply_fitting
 from nedura.update.ledger.receipts import ReceiptStore
 from nedura.wire import Event, to_wire
 
-__all__ = ["BOUNDARIES", "Journal"]
+__all__ = ["BOUNDARIES", "LOG_BYTES", "Journal"]
 
 log = logging.getLogger("nedura.update")
 
@@ -29,6 +30,10 @@ BOUNDARIES: Final = frozenset(
     }
 )  # fmt: skip
 """Kinds after which the receipt is written: the start, each stage boundary, and whatever must not be forgotten."""
+
+
+LOG_BYTES: Final = 1 << 20
+"""Size at which `update.log` becomes `update.log.1`, in the place of the one before: some two hundred updates each."""
 
 
 class Journal:
@@ -120,6 +125,17 @@ class Journal:
         line = f"{at} {self.receipt.get('update_id', '')[:8]} {json.dumps(text, ensure_ascii=False)[1:-1]}"
         try:
             make_folder(self.log_file.parent)
+            self._rotate()
             append_line(self.log_file, redact(line))
         except StoreError as error:
             log.debug("update.log: %s", error.message)
+
+    def _rotate(self) -> None:
+        """Both halves of a run, and a run that is refused beside it, open the file for each line: a rename loses nobody's."""
+        try:
+            if os.lstat(self.log_file).st_size >= LOG_BYTES:
+                os.replace(self.log_file, self.log_file.with_name("update.log.1"))
+        except FileNotFoundError:  # the first line, or another process was faster
+            pass
+        except OSError as error:
+            log.debug("update.log stays as it is: %s", error)

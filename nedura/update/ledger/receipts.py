@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ __all__ = ["KEEP", "ReceiptStore", "is_lock_refusal", "readable", "receipt_name"
 
 KEEP: Final = 20
 LATEST: Final = "latest.json"
+AHEAD: Final = 3600.0
+"""Seconds that a stamp may lie ahead of our clock before it is called wrong."""
 _NAME: Final = re.compile(r"^update_\d{8}_\d{6}_\d+_[A-Za-z0-9._-]{1,64}\.json$")
 _MAX_BYTES: Final = 8 * 1024 * 1024
 
@@ -64,10 +67,12 @@ class ReceiptStore:
 
     Args:
         root_home: the root home; a sticky profile's home is never used.
+        now: unix seconds; a stamp of a clock that ran ahead is not believed.
     """
 
-    def __init__(self, root_home: Path) -> None:
+    def __init__(self, root_home: Path, now: Callable[[], float] = time.time) -> None:
         self.folder = root_home / "logs" / "update_receipts"
+        self._now = now
 
     @property
     def latest(self) -> Path:
@@ -119,14 +124,28 @@ class ReceiptStore:
         return value
 
     def names(self) -> list[Path]:
-        """Archived receipts, newest first by their own start time, then by name."""
+        """Archived receipts, newest first by their own start time, then by name; one from the future by when its file was written."""
         try:
             found = [name for name in os.listdir(self.folder) if _NAME.match(name)]
         except OSError:
             return []
-        return [
-            self.folder / name for name in sorted(found, key=lambda name: (name[7:22], name), reverse=True)
-        ]
+        latest = self._now() + AHEAD
+
+        def began(name: str) -> tuple[float, str]:
+            day, clock = name[7:15], name[16:22]
+            stamp = f"{day[:4]}-{day[4:6]}-{day[6:]}T{clock[:2]}:{clock[2:4]}:{clock[4:]}Z"
+            at = parse_iso(stamp) or 0.0
+            return at if at <= latest else self._written(self.folder / name, latest), name
+
+        return [self.folder / name for name in sorted(found, key=began, reverse=True)]
+
+    def _written(self, path: Path, latest: float) -> float:
+        """When a receipt was last written; 0 when that is not known, or not yet."""
+        try:
+            at = path.stat().st_mtime
+        except OSError:
+            return 0.0
+        return at if at <= latest else 0.0
 
     def entries(self) -> list[tuple[Path, Receipt]]:
         """Every readable archived receipt with its file, newest first."""
@@ -148,7 +167,6 @@ class ReceiptStore:
                 found.append(self.read(path))
             except StoreError:
                 continue
-        found.sort(key=lambda receipt: parse_iso(str(receipt.get("started_at", ""))) or 0.0, reverse=True)
         return found
 
     def newest(self) -> Receipt | None:
@@ -194,15 +212,9 @@ class ReceiptStore:
         return receipt.get("outcome") == "running" and any(map(is_alive, owners))
 
     def prune(self) -> None:
-        """Keep the newest `KEEP` by modification time; a running one is never removed."""
-
-        def age(path: Path) -> float:
-            try:
-                return path.stat().st_mtime
-            except OSError:
-                return 0.0
-
-        for path in sorted(self.names(), key=age, reverse=True)[KEEP:]:
+        """Keep the newest `KEEP` by modification time; a running one is never removed, one from the future is the first to go."""
+        latest = self._now() + AHEAD
+        for path in sorted(self.names(), key=lambda path: self._written(path, latest), reverse=True)[KEEP:]:
             try:
                 if not self._may_run(path):
                     remove(path)
