@@ -13,7 +13,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +23,7 @@ from nedura.records import fsync_folder, make_folder, read_json, write_json, wri
 from nedura.text import clean, redact
 from nedura.update.bounded import run_bounded
 from nedura.update.generation.interpreter import Interpreter, inspect
+from nedura.update.generation.lock_file import Pin, plain_lock, read_lock
 from nedura.update.generation.start_hooks import is_start_hook, judge_pth
 
 __all__ = [
@@ -144,10 +145,11 @@ def _build(folder: Path, request: EnvironmentRequest, python: Interpreter, envir
     discard(folder)
     try:
         _skeleton(folder, python)
-        tool = _install(folder, request, python, environ)
+        pins = read_lock(Path(request.lock).read_bytes())
+        tool = _install(folder, request, pins, python, environ)
         packages = folder / python.library
         _judge_pth(packages)
-        _judge_installed(packages, Path(request.lock).read_bytes(), tool)
+        _judge_installed(packages, pins, tool)
         _judge_packages(packages)
         _compile(packages, python, environ)
         _seal(folder, python, tool)
@@ -200,10 +202,10 @@ def _pip(python: Interpreter, environ: Mapping[str, str]) -> list[str]:
 
 
 def _installer(
-    folder: Path, request: EnvironmentRequest, python: Interpreter, environ: Mapping[str, str]
+    folder: Path, request: EnvironmentRequest, lock: str, python: Interpreter, environ: Mapping[str, str]
 ) -> tuple[str, list[str]]:
     """(name, argv) of what installs here: uv when it is on the safe part of PATH, else pip."""
-    target, lock = str(folder / "bin" / "python"), request.lock
+    target = str(folder / "bin" / "python")
     offline = ["--no-index", "--find-links", request.wheels] if request.wheels else []
     uv = find_program("uv", environ)
     if uv is not None:
@@ -222,10 +224,16 @@ def _installer(
 
 
 def _install(
-    folder: Path, request: EnvironmentRequest, python: Interpreter, environ: Mapping[str, str]
+    folder: Path,
+    request: EnvironmentRequest,
+    pins: Sequence[Pin],
+    python: Interpreter,
+    environ: Mapping[str, str],
 ) -> str:
-    name, argv = _installer(folder, request, python, environ)
     home = make_folder(folder / f".home-{secrets.token_hex(4)}")
+    lock = home / "requirements.lock"
+    write_new(lock, plain_lock(pins))
+    name, argv = _installer(folder, request, str(lock), python, environ)
     env = child_environment(
         environ, keep=_KEEP, PYTHONDONTWRITEBYTECODE="1", LC_ALL="C.UTF-8", TMPDIR=str(home)
     )
@@ -291,15 +299,14 @@ def _judge_pth(packages: Path) -> None:
                 raise UpdateError(f"A package brings {clean(name)}, {why}.", stop_class="dependencies")
 
 
-def _judge_installed(packages: Path, lock: bytes, tool: str) -> None:
+def _judge_installed(packages: Path, pins: Sequence[Pin], tool: str) -> None:
     """Every package of the lock that no marker excuses must be here: a setting of the installer's may send it elsewhere, and exit 0."""
-    pinned = re.findall(rb"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==[^\s;\\]+\s*(;?)", lock, re.MULTILINE)
     have = {
         _normal(name.removesuffix(".dist-info").rpartition("-")[0])
         for name in os.listdir(packages)
         if name.endswith(".dist-info")
     }
-    missing = [name.decode() for name, marker in pinned if not marker and _normal(name.decode()) not in have]
+    missing = [pin.name for pin in pins if not pin.marker and _normal(pin.name) not in have]
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         settings = "uv.toml" if tool == "uv" else "pip config list"
