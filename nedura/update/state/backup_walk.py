@@ -11,9 +11,9 @@ import attrs
 
 from nedura.homes import PROFILE_NAME
 from nedura.update.state.raw_file import is_sqlite
-from nedura.update.state.snapshot_set import SNAPSHOT_SET, SQLITE_SIDES, look
+from nedura.update.state.snapshot_set import SNAPSHOT_SET, SQLITE_SIDES, holds, look
 
-__all__ = ["Found", "is_runtime_name", "may_hold_ours", "walk_home"]
+__all__ = ["MEMBERS", "Found", "is_followed", "is_runtime_name", "may_hold_ours", "walk_home"]
 
 ANYWHERE: Final = frozenset(
     {
@@ -36,6 +36,7 @@ OWN_FOLDERS: Final = frozenset(
 """Folders of a home that we write ourselves; everywhere else a `poetry.lock` is somebody's file."""
 NAMES: Final = frozenset({".backup.lock", "gateway.pid", "gateway.lock", "cron.pid"})
 EMERGENCY: Final = "state.db.pre-update-emergency-"
+TREES: Final = frozenset(member.path for member in SNAPSHOT_SET if member.tree)
 MEMBERS: Final = frozenset(member.path for member in SNAPSHOT_SET if not member.tree)
 """Files of a home that the owner's own link may lead to, as in a quick snapshot."""
 
@@ -65,10 +66,10 @@ def is_runtime_name(parts: Sequence[str]) -> bool:
 
 
 def may_hold_ours(folder: str) -> bool:
-    """Whether a folder that cannot be read may hold a database of ours: a home, all profiles, or where a home has one.
+    """Whether a folder may hold a database of ours, so that a backup without it is none: a home, all profiles, or where a home has one.
 
     Args:
-        folder: relative to the root home, with `/` at its end; `.` for the root home itself.
+        folder: relative to the root home; `.` for the root home itself.
     """
     parts = folder.removesuffix("/").split("/")
     if parts[0] == "profiles":
@@ -79,6 +80,17 @@ def may_hold_ours(folder: str) -> bool:
     return below in ("", ".") or any(path.startswith(f"{below}/") for path in MEMBERS if path.endswith(".db"))
 
 
+def is_followed(folder: str) -> bool:
+    """Whether the owner's own link in the place of a folder is followed, as quick snapshots do: the home of a profile, and what lies on
+    the way to a member of the snapshot set.
+
+    Args:
+        folder: relative to the root home.
+    """
+    below = "/".join(_in_home("", folder))
+    return may_hold_ours(folder) or any(f"{path}/".startswith(f"{below}/") for path in TREES)
+
+
 def walk_home(root: Path, *, code: Collection[str] = ()) -> Iterator[Found]:
     """Files of a root home and its profiles, in a stable order.
 
@@ -86,10 +98,10 @@ def walk_home(root: Path, *, code: Collection[str] = ()) -> Iterator[Found]:
         root: the root home.
         code: real paths of folders with code, which may lie in the home.
     """
-    yield from _walk(root, "", code)
+    yield from _walk(root, "", root, code)
 
 
-def _walk(folder: Path, relative: str, code: Collection[str]) -> Iterator[Found]:
+def _walk(folder: Path, relative: str, root: Path, code: Collection[str]) -> Iterator[Found]:
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
@@ -101,14 +113,19 @@ def _walk(folder: Path, relative: str, code: Collection[str]) -> Iterator[Found]
         if _left_out(entry, relative, code):
             continue
         member = "/".join(_in_home(relative, entry.name)) in MEMBERS
-        if entry.is_symlink():
+        if entry.is_symlink() and not _leads_on(name, path, root):
             yield _linked(name, path) if member else Found(name, path, "a link")
-        elif entry.is_dir(follow_symlinks=False):
-            yield from [Found(name, path, "a folder")] if member else _walk(path, f"{name}/", code)
+        elif entry.is_dir():
+            yield from [Found(name, path, "a folder")] if member else _walk(path, f"{name}/", root, code)
         elif entry.is_file(follow_symlinks=False):
             yield Found(name, path)
         else:
             yield Found(name, path, "not a regular file")
+
+
+def _leads_on(relative: str, path: Path, root: Path) -> bool:
+    """Whether a link leads to a folder that is walked; never to one that the home itself lies in."""
+    return is_followed(relative) and path.is_dir() and not holds(path, root)
 
 
 def _linked(name: str, path: Path) -> Found:
@@ -152,7 +169,7 @@ def _left_out(entry: os.DirEntry[str], relative: str, code: Collection[str]) -> 
 
 def _in_home(relative: str, name: str) -> list[str]:
     """Parts of a path as the home sees it that it belongs to."""
-    parts = [*relative.split("/")[:-1], name]
+    parts = [*relative.split("/")[:-1], *name.split("/")]
     return parts[2:] if parts[0] == "profiles" and len(parts) > 2 else parts
 
 

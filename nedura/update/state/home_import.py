@@ -17,11 +17,11 @@ from nedura.text import clean
 from nedura.update.generation.durable import remove_tree
 from nedura.update.state.archive import IMPORT_LIMITS, Entry, Limits, extract, judge, open_archive
 from nedura.update.state.backup import ZIP_NOTE
-from nedura.update.state.backup_walk import is_runtime_name
+from nedura.update.state.backup_walk import MEMBERS, is_followed, is_runtime_name
 from nedura.update.state.import_rules import keep_own_trust
 from nedura.update.state.place import cut_off, judge_place, place_database, place_file
 from nedura.update.state.restore import restore_accounts
-from nedura.update.state.snapshot_set import SNAPSHOT_SET, SQLITE_SIDES
+from nedura.update.state.snapshot_set import SQLITE_SIDES
 from nedura.update.state.snapshot_take import BACKUP_LOCK, take_snapshot
 from nedura.update.state.sqlite import check_copy, is_sqlite
 
@@ -40,8 +40,6 @@ RUNTIME: Final = frozenset(
 """Records about processes of the machine that made the archive: never taken over."""
 TRUST: Final = frozenset({"auth.json", ".env", "guest_handoff.json", "plugins", "shared", "hooks"})
 """What decides whom this home trusts or which code it runs: only on request."""
-FILES: Final = frozenset(member.path for member in SNAPSHOT_SET if not member.tree)
-"""Files of a home that no folder may be called."""
 UNFINISHED: Final = ".import-unfinished"
 """File of a root home into which an import began to put files and did not come to its end."""
 NEVER: Final = frozenset({"installs", "bin", "backups", "state-snapshots", "logs"})
@@ -78,7 +76,7 @@ def drop_reason(path: str, *, trust: bool) -> str:
         parts = parts[2:]
     elif path == ZIP_NOTE:
         return "describes the archive"
-    if any("/".join(parts[:length]) in FILES for length in range(1, len(parts))):
+    if any("/".join(parts[:length]) in MEMBERS for length in range(1, len(parts))):
         return "lies below the name of a file"
     name, top = parts[-1], parts[0]
     if top in NEVER:
@@ -129,7 +127,7 @@ def import_backup(
                 _admit(root, chosen)
                 extract(opened, chosen, stage, limits)
             databases = _databases(stage, root, chosen)
-            _inside(root, chosen)
+            _inside(root, chosen, trust=trust)
             for entry in chosen:
                 judge_place(root / entry.path, database=entry.path in databases)
         except OSError as error:
@@ -158,19 +156,26 @@ def _admit(root: Path, entries: list[Entry]) -> None:
         raise StoreError(f"The import needs {need // 1_000_000} MB.", advice="Free some space.")
 
 
-def _inside(root: Path, entries: list[Entry]) -> None:
-    """Refuse when a link that is already in the home would lead a file out of it; the owner's own link in the place of a member of
-    the snapshot set is written through, as a restore does.
+def _inside(root: Path, entries: list[Entry], *, trust: bool) -> None:
+    """Refuse when a link that is already in the home would lead a file out of it. The owner's own links to members of the snapshot set
+    are written through, as a restore does; those that a backup follows, when the owner vouches for it.
     """
     real = os.path.realpath(root)
     for entry in entries:
-        path = root / entry.path
-        own = path.is_symlink() and _in_profile(entry.path) in FILES
-        if os.path.commonpath([real, os.path.realpath(path.parent if own else path)]) != real:
-            raise RefusedError(
-                f"{clean(entry.path, 120)} would be written outside the home, through a link; nothing was changed.",
-                advice="Move the link away.",
-            )
+        parts = entry.path.split("/")
+        for length in range(1, len(parts) + 1):
+            path = "/".join(parts[:length])
+            if (
+                not (root / path).is_symlink()
+                or _in_profile(entry.path) in MEMBERS
+                or (trust and is_followed(path))
+            ):
+                continue
+            if os.path.commonpath([real, os.path.realpath(root / path)]) != real:
+                raise RefusedError(
+                    f"{clean(entry.path, 120)} would be written outside the home, through a link; nothing was changed.",
+                    advice="Move the link away.",
+                )
 
 
 def _databases(stage: Path, root: Path, entries: list[Entry]) -> list[str]:
@@ -182,7 +187,7 @@ def _databases(stage: Path, root: Path, entries: list[Entry]) -> list[str]:
     found = [entry.path for entry in entries if entry.size and is_sqlite(stage / entry.path)]
     for entry in entries:
         live, path = root / entry.path, _in_profile(entry.path)
-        if entry.path not in found and entry.size and path in FILES and path.endswith(".db"):
+        if entry.path not in found and entry.size and path in MEMBERS and path.endswith(".db"):
             raise StoreError(f"{clean(entry.path, 120)} in the archive is not a SQLite database.")
         if entry.path not in found and live.is_file() and is_sqlite(live):
             raise StoreError(

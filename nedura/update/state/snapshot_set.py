@@ -16,7 +16,7 @@ import attrs
 from nedura.update.generation.tree_rules import ascii_name
 from nedura.update.state.raw_file import is_sqlite
 
-__all__ = ["FILE_CAP", "SNAPSHOT_SET", "Member", "Source", "expand", "in_set", "look"]
+__all__ = ["FILE_CAP", "SNAPSHOT_SET", "Member", "Source", "expand", "holds", "in_set", "look"]
 
 FILE_CAP: Final = 1024**3
 """Largest file in bytes that a pre-update snapshot copies: 1 GiB; a file of exactly this size is copied."""
@@ -114,12 +114,20 @@ def expand(home: Path, members: tuple[Member, ...] = SNAPSHOT_SET) -> Iterator[S
     """What of the set a home has, in a stable order; missing members are left out silently."""
     for member in members:
         path = home / member.path
-        if member.tree:
+        if member.tree and holds(path, home):
+            yield Source(relative=member.path, path=path, problem="a link to a folder that the home lies in")
+        elif member.tree:
             yield from _walk(path, member.path, member, 0)
         else:
             found = look(path, member.path)
             if found is not None:
                 yield found
+
+
+def holds(folder: Path, home: Path) -> bool:
+    """Whether a home lies in a folder, which a link in the home may lead to: walking it would walk the home, and much else."""
+    real = os.path.realpath(folder)
+    return os.path.commonpath([real, os.path.realpath(home)]) == real
 
 
 def look(path: Path, relative: str) -> Source | None:
@@ -173,7 +181,11 @@ def _walk(folder: Path, relative: str, member: Member, depth: int) -> Iterator[S
                 continue
             yield from _walk(path, name, member, depth + 1)
         elif not _is_log(entry, names):
-            yield _entry(entry, name, path)
+            try:
+                found = _entry(entry, name, path)
+            except FileNotFoundError:  # gone since it was listed: as if it had never been there
+                continue
+            yield found
 
 
 def _is_log(entry: os.DirEntry[str], names: Collection[str]) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from nedura.errors import StoreError
+from nedura.errors import RefusedError, StoreError
 from nedura.update.state.backup import ZIP_NOTE, write_backup
 from nedura.update.state.backup_walk import may_hold_ours
 from nedura.update.state.home_import import import_backup
@@ -203,6 +203,41 @@ def test_the_owners_own_links_to_members_are_read_through_and_come_back(tmp_path
     import_backup(tmp_path / "b.zip", root, now=NOW)
     assert (root / "channel_aliases.json").is_symlink()
     assert (elsewhere / "channel_aliases.json").read_text() == "[1]"
+
+
+def test_linked_folders_on_the_way_to_members_are_followed_and_come_back(tmp_path: Path) -> None:
+    """A quick snapshot has what lies behind them; a full backup left out a whole profile on another disk."""
+    root, disk = small_home(tmp_path / "h"), tmp_path / "disk"
+    small_home(disk / "coder")
+    (disk / "coder/sessions").mkdir()
+    (disk / "coder/sessions/a.json").write_text("{}")
+    make_database(disk / "cron/executions.db", 3)
+    (disk / "boards/x").mkdir(parents=True)
+    (disk / "boards/x/b.json").write_text("{}")
+    for name, there in (
+        ("profiles/coder", "coder"),
+        ("cron", "cron"),
+        ("kanban/boards", "boards"),
+        ("skills", "boards"),
+    ):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).symlink_to(disk / there)
+    (root / "pairing").symlink_to("/")  # the home lies in it
+    (root / "platforms").symlink_to(tmp_path / "nowhere")
+    taken = write_backup(root, now=NOW, target=tmp_path / "b.zip")
+    left = {"skills": "a link", "pairing": "a link", "platforms": "a link"}
+    assert taken.skipped == left
+    with zipfile.ZipFile(taken.path) as archive:
+        inside = {"state.db", "config.yaml", "cron/executions.db", "kanban/boards/x/b.json", ZIP_NOTE}
+        profile = {f"profiles/coder/{name}" for name in ("state.db", "config.yaml", "sessions/a.json")}
+        assert set(archive.namelist()) == inside | profile
+    (disk / "coder/sessions/a.json").write_text("[]")
+    with pytest.raises(RefusedError, match="outside the home"):
+        import_backup(tmp_path / "b.zip", root, now=NOW)
+    assert (disk / "coder/sessions/a.json").read_text() == "[]"
+    import_backup(tmp_path / "b.zip", root, now=NOW, trust=True)
+    assert (disk / "coder/sessions/a.json").read_text() == "{}"
+    assert (root / "profiles/coder").is_symlink()
 
 
 def test_the_wait_for_locked_databases_of_others_has_one_limit(tmp_path: Path) -> None:
