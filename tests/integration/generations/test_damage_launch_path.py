@@ -14,7 +14,8 @@ import pytest
 from nedura.errors import StoreError
 from nedura.installs import InstallPaths
 from nedura.product import NEDURA
-from nedura.testing.installs import Site, make_site
+from nedura.testing.installs import TOY, TOY_FILES, Site, make_origin, make_site, own_files
+from nedura.update.generation.damage import damage
 from nedura.update.generation.install import install_checkout
 
 WAYS = ("gone", "empty", "garbled", "cut", "folder", "dangling")
@@ -181,3 +182,34 @@ def test_what_lies_in_a_launchers_place_is_not_taken_away(site: Site, how: str) 
     os.rename(file, site.home / "away")
     install_checkout(site.checkout, site.home, product=product)
     assert site.run("--version").returncode == 0
+
+
+@pytest.mark.parametrize("how", ["changed", "gone"])
+def test_packages_are_part_of_what_runs(tmp_path: Path, how: str) -> None:
+    """`pm sync` said that everything was in order, and the start said "No module named"."""
+    needs = {"toy/main.py": "import sys\nif 'sync' not in sys.argv:\n    import alpha\nprint('toy')\n"}
+    files = {**own_files(), **TOY_FILES, **needs, "requirements.lock": "\n"}
+    origin = make_origin(tmp_path / "origin", files)
+    product = attrs.evolve(TOY, environment="managed")
+    done = install_checkout(origin.folder, tmp_path / "home", product=product)
+    paths = InstallPaths(tmp_path / "home", done.install_id)
+    site = Site(origin=origin, checkout=origin.folder, home=paths.root_home, paths=paths, product=product)
+    (env,) = paths.envs.iterdir()
+    assert damage(str(paths.current.resolve())) == []
+    if how == "changed":
+        (packages,) = env.glob("lib/*/site-packages")
+        packages.chmod(0o755)
+        (packages / "beta.py").write_text("B = 1\n")
+    else:
+        env.rename(tmp_path / "away")
+    said = site.run("start")
+    assert (said.returncode, said.stderr) == (
+        1,
+        f"toy: this install is damaged: envs/{env.name} is not as it was installed. "
+        "Repair it: toy pm sync. Or go back: toy update --rollback\n",
+    )
+    mended = site.run("pm", "sync")
+    assert (mended.returncode, mended.stdout) == (0, "toy\n"), mended.stderr
+    assert f"generation 000001 is damaged (envs/{env.name}). Repaired: generation 000002" in mended.stderr
+    assert damage(str(paths.current.resolve())) == []
+    assert os.listdir(paths.envs) == [env.name]
