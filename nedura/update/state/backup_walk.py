@@ -104,6 +104,8 @@ def walk_home(root: Path, *, code: Collection[str] = ()) -> Iterator[Found]:
 def _walk(folder: Path, relative: str, root: Path, code: Collection[str]) -> Iterator[Found]:
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except FileNotFoundError:  # gone since it was listed: as if it had never been there
+        return
     except OSError as error:
         yield Found(relative or ".", folder, error.strerror or "unreadable")
         return

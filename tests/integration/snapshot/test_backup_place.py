@@ -18,7 +18,7 @@ import pytest
 
 from nedura.errors import RefusedError, StoreError
 from nedura.update.state.backup import ZIP_NOTE, write_backup
-from nedura.update.state.backup_walk import may_hold_ours
+from nedura.update.state.backup_walk import may_hold_ours, walk_home
 from nedura.update.state.home_import import import_backup
 from tests.integration.snapshot.homes import make_database, rows
 
@@ -203,6 +203,16 @@ def test_the_owners_own_links_to_members_are_read_through_and_come_back(tmp_path
     import_backup(tmp_path / "b.zip", root, now=NOW)
     assert (root / "channel_aliases.json").is_symlink()
     assert (elsewhere / "channel_aliases.json").read_text() == "[1]"
+
+
+def test_a_folder_that_goes_while_the_home_is_walked_is_not_left_out(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x").touch()
+    walk = walk_home(tmp_path)
+    first = next(walk)
+    shutil.rmtree(tmp_path / "b")
+    assert [found.relative for found in (first, *walk)] == ["a/x"]
 
 
 def test_linked_folders_on_the_way_to_members_are_followed_and_come_back(tmp_path: Path) -> None:
