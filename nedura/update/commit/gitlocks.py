@@ -6,6 +6,7 @@ Old and ownerless locks are moved aside, a live one never is.
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ __all__ = ["check_writable", "clear_stale_locks", "sweep_packs"]
 STALE_AFTER: Final = 600.0
 """Seconds after which a lock that nobody has open belongs to a process that died."""
 PACK_AGE: Final = 86_400.0
+_HALF: Final = ("tmp_pack_", "tmp_idx_", "tmp_rev_", "tmp_mtimes_", "tmp_bitmap_", "tmp_obj_", "tmp_objdir-")
 MAX_SHOWN: Final = 5
 
 
@@ -119,26 +121,40 @@ def _refuse_live(path: Path, now: float, own: bool) -> None:
         )
 
 
-def sweep_packs(common_dir: Path, now: float) -> int:
-    """Remove packs that an aborted fetch left half written more than a day ago; returns how many."""
+def sweep_packs(common_dir: Path, now: float, *, age: float = PACK_AGE) -> int:
+    """Remove what an aborted fetch left half written a while ago: packs, objects, folders of them; returns how many.
+
+    Args:
+        common_dir: folder of the repository.
+        now: unix seconds.
+        age: seconds that nobody wrote to it.
+    """
     count = 0
-    for folder in (common_dir / "objects" / "pack", common_dir / "objects"):
-        try:
-            names = [
-                name for name in os.listdir(folder) if name.startswith(("tmp_pack_", "tmp_idx_", "tmp_obj_"))
-            ]
-        except OSError:
-            continue
-        for name in names:
-            path = folder / name
-            key = file_key(path)
+    objects = common_dir / "objects"
+    for folder in (objects, *_folders(objects)):
+        for path in sorted(folder.glob("tmp_*")):
             try:
-                if key is not None and now - path.lstat().st_mtime > PACK_AGE and not openers_of({key}):
+                if not path.name.startswith(_HALF) or now - path.lstat().st_mtime < age:
+                    continue
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                elif (key := file_key(path)) is None or openers_of({key}):
+                    continue
+                else:
                     path.unlink()
-                    count += 1
+                count += 1
             except OSError:
                 continue
     return count
+
+
+def _folders(objects: Path) -> list[Path]:
+    """Where git writes objects first: `pack` and the folders of loose ones."""
+    try:
+        names = os.listdir(objects)
+    except OSError:
+        return []
+    return [objects / name for name in sorted(names) if name == "pack" or len(name) == 2]
 
 
 def check_writable(checkout: Path, git_dir: Path, common_dir: Path, *, me: int | None = None) -> None:
