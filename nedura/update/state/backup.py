@@ -9,7 +9,7 @@ import secrets
 import threading
 import time
 import zipfile
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +21,6 @@ from nedura._version import __version__
 from nedura.clock import Clock, SystemClock, iso
 from nedura.errors import StoreError
 from nedura.fanin import Report, stream
-from nedura.installs import checkout_of, find_installs, release_of
 from nedura.locks import locked
 from nedura.records import fsync_folder, make_folder
 from nedura.text import clean
@@ -32,6 +31,7 @@ from nedura.update.generation.tree_rules import ascii_name
 from nedura.update.ledger.owner import is_gone
 from nedura.update.state.archive import collides, name_problem
 from nedura.update.state.backup_walk import Found, may_hold_ours, walk_home
+from nedura.update.state.code_files import CodeFiles, code_in
 from nedura.update.state.place import free_bytes
 from nedura.update.state.snapshot import in_thread
 from nedura.update.state.snapshot_set import in_set
@@ -186,7 +186,7 @@ def write_backup(
         _sweep(make_folder(folder))
         stage = make_folder(folder / f".nedura-backup.{os.getpid()}.{secrets.token_hex(4)}.partial")
         means = _Means(stage, stop, state, busy_limit, free)
-        size = _stage(root, target, _code_folders(root, checkout), now, means)
+        size = _stage(root, target, code_in(root, checkout), now, means)
         pruned = _prune(target, label, keep) if keep is not None and target.parent == root / BACKUPS else ()
     return BackupTaken(
         path=str(target),
@@ -204,7 +204,7 @@ def _lock(root: Path) -> AbstractContextManager[None]:
     return locked(root / BACKUP_LOCK, LOCK_WAIT, "backup")
 
 
-def _stage(root: Path, target: Path, code: Collection[str], now: float, means: _Means) -> int:
+def _stage(root: Path, target: Path, code: CodeFiles, now: float, means: _Means) -> int:
     """Write the archive aside and give it its name; returns its bytes."""
     try:
         partial = means.stage / "zip"
@@ -267,15 +267,7 @@ def _prune(new: Path, label: str, keep: int) -> tuple[str, ...]:
     return tuple(gone)
 
 
-def _code_folders(root: Path, checkout: Path | None) -> frozenset[str]:
-    """Real paths of folders with code: ours, and what the installs of this home come from. An import would put old code over new."""
-    here = Path(__file__)
-    sources = [install.source for install in find_installs(root)]
-    found = [path for path in (checkout, checkout_of(here), release_of(here), *sources) if path is not None]
-    return frozenset(os.path.realpath(path) for path in found) - {os.path.realpath(root)}
-
-
-def _write(root: Path, partial: Path, code: Collection[str], now: float, means: _Means) -> None:
+def _write(root: Path, partial: Path, code: CodeFiles, now: float, means: _Means) -> None:
     state = means.state
     handle = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with (

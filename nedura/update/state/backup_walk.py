@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import attrs
 
 from nedura.homes import PROFILE_NAME
+from nedura.update.state.code_files import CodeFiles
 from nedura.update.state.raw_file import is_sqlite
 from nedura.update.state.snapshot_set import SNAPSHOT_SET, SQLITE_SIDES, holds, look
 
@@ -91,17 +92,17 @@ def is_followed(folder: str) -> bool:
     return may_hold_ours(folder) or any(f"{path}/".startswith(f"{below}/") for path in TREES)
 
 
-def walk_home(root: Path, *, code: Collection[str] = ()) -> Iterator[Found]:
+def walk_home(root: Path, *, code: CodeFiles | None = None) -> Iterator[Found]:
     """Files of a root home and its profiles, in a stable order.
 
     Args:
         root: the root home.
-        code: real paths of folders with code, which may lie in the home.
+        code: what in it is no file of the user's.
     """
-    yield from _walk(root, "", root, code)
+    yield from _walk(root, "", root, CodeFiles() if code is None else code)
 
 
-def _walk(folder: Path, relative: str, root: Path, code: Collection[str]) -> Iterator[Found]:
+def _walk(folder: Path, relative: str, root: Path, code: CodeFiles) -> Iterator[Found]:
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except FileNotFoundError:  # gone since it was listed: as if it had never been there
@@ -142,7 +143,7 @@ def _at_home(relative: str) -> bool:
     return not parts or (len(parts) == 2 and parts[0] == "profiles")
 
 
-def _left_out(entry: os.DirEntry[str], relative: str, code: Collection[str]) -> bool:
+def _left_out(entry: os.DirEntry[str], relative: str, code: CodeFiles) -> bool:
     name = entry.name
     if name.startswith(".") and name.endswith(
         ".partial"
@@ -161,7 +162,9 @@ def _left_out(entry: os.DirEntry[str], relative: str, code: Collection[str]) -> 
             and name not in CACHE_KEPT
         ):
             return True
-        return bool(code) and os.path.realpath(entry.path) in code
+        return bool(code.folders) and os.path.realpath(entry.path) in code.folders
+    if f"{relative}{name}" in code.files:
+        return True
     if name in NAMES or name.endswith(ENDINGS) or name.startswith((EMERGENCY, ".import-")):
         return True
     if is_runtime_name(_in_home(relative, name)) or _is_side(entry):

@@ -291,3 +291,24 @@ def test_the_codes_own_folder_is_no_input(tmp_path: Path) -> None:
     taken = write_backup(root, now=NOW, checkout=tmp_path / "h/../h/code")
     with zipfile.ZipFile(taken.path) as archive:
         assert set(archive.namelist()) == {"config.yaml", "state.db", ZIP_NOTE}
+
+
+def git(folder: Path, *args: str) -> None:
+    who = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+    subprocess.run(["git", *who, *args], cwd=folder, check=True, capture_output=True)
+
+
+def test_the_code_of_a_flat_install_is_no_input(tmp_path: Path) -> None:
+    """The home is the checkout itself (case C045): an import put the old code over the new."""
+    root = small_home(tmp_path / "h")
+    root.chmod(0o700)
+    (root / "nedura").mkdir()
+    (root / "nedura/x.py").write_text("code")
+    (root / "nedura/mine.txt").write_text("mine")
+    git(root, "init", "-q")
+    git(root, "add", "nedura/x.py")
+    git(root, "commit", "-q", "-m", "x")
+    with zipfile.ZipFile(write_backup(root, now=NOW, checkout=root).path) as archive:
+        assert set(archive.namelist()) == {"config.yaml", "state.db", "nedura/mine.txt", ZIP_NOTE}
+    with zipfile.ZipFile(write_backup(root, now=NOW).path) as archive:
+        assert "nedura/x.py" in archive.namelist(), "a home that its owner keeps in git is no code"
