@@ -326,7 +326,11 @@ def _keep_names(job: CheckoutJob, state: _State, head: str, branch: str, after: 
         why = "detached" if name == "detached" else "diverged" if related else "orphan"
         ref = rescue(job.git, commit, "pre-update" if back else why, name, job.now)
         who = "The detached HEAD" if name == "detached" else name
-        text = f"{who} goes back; where it was" if back else f"{who} had commits of its own; what it was"
+        text = (
+            f"{who} goes back; where it was"
+            if back
+            else f"{who} had commits that the new version lacks; what it was"
+        )
         state.tell(
             StepDone(name="rescue_ref", detail=ref),
             Notice(text=f"{text} is kept for {RESCUE_DAYS} days as {ref}.", warning=not back),

@@ -35,7 +35,7 @@ from nedura.update.source.source_git import SourceGit
 from nedura.update.state.way_back import BACKUP_NOTE, backup_of, bring_back, refuse_running
 from nedura.wire import Event
 
-__all__ = ["judge_way_back", "prepare_rollback", "recorded_commit"]
+__all__ = ["branch_for", "judge_way_back", "prepare_rollback", "recorded_commit"]
 
 
 async def prepare_rollback(run: Run) -> AsyncGenerator[Event, None]:
@@ -83,7 +83,7 @@ def judge_way_back(run: Run) -> Receipt:
     if run.layout == "sealed":
         rollback_target(receipt, _kept(run))
     elif run.layout == "checkout":
-        _branch_for(run, recorded_commit(receipt))
+        branch_for(run, recorded_commit(receipt))
     else:
         _same_or_kept(run, recorded_commit(receipt))
     return receipt
@@ -153,7 +153,7 @@ async def _recorded_commit(run: Run, receipt: Mapping[str, Any]) -> AsyncGenerat
     The branch goes back with it only along its own history; else HEAD is detached there, and no branch is rewritten.
     """
     commit = recorded_commit(receipt)
-    branch = await in_thread(_branch_for, run, commit)
+    branch = await in_thread(branch_for, run, commit)
     yield StepDone(
         name="recorded_commit",
         detail=f"{commit[:12]} on {clean(branch, 80)}" if branch else f"{commit[:12]}, detached",
@@ -168,8 +168,8 @@ async def _recorded_commit(run: Run, receipt: Mapping[str, Any]) -> AsyncGenerat
         await events.aclose()
 
 
-def _branch_for(run: Run, commit: str) -> str:
-    """The checked-out branch when the commit is behind it, else empty. Blocks the thread.
+def branch_for(run: Run, commit: str) -> str:
+    """The checked-out branch when the commit is behind it, or straight ahead (a way back from a way back); else empty. Blocks the thread.
 
     Raises:
         UpdateError: the repository has no such commit any more.
@@ -180,5 +180,6 @@ def _branch_for(run: Run, commit: str) -> str:
     git = SourceGit(find_git(run.environ), source.checkout, source.git_dir, run.environ)
     if git.run("cat-file", "-e", f"{commit}^{{commit}}", ok=(0, 1, 128)).code != 0:
         raise UpdateError(f"Commit {commit[:12]} is not in the checkout any more.", stop_class="not_kept")
-    behind = git.run("merge-base", "--is-ancestor", commit, source.head, ok=(0, 1, 128)).code == 0
-    return source.branch if behind else ""
+    ends = ((commit, source.head), (source.head, commit))
+    straight = any(git.run("merge-base", "--is-ancestor", *pair, ok=(0, 1, 128)).code == 0 for pair in ends)
+    return source.branch if straight else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import stat
 import subprocess
 from collections.abc import Mapping
@@ -143,7 +144,11 @@ def _alternates(common: Path) -> tuple[Path, ...]:
         if folder in found or depth > 5 or not folder.is_dir():
             continue
         if os.stat(folder).st_uid not in (0, os.geteuid()):
-            raise RefusedError(f"The object folder {clean(str(folder), 300)} belongs to another user.")
+            who = f"{os.geteuid()}:{os.getegid()}"
+            raise RefusedError(
+                f"The object folder {clean(str(folder), 300)} belongs to another user.",
+                advice=f"If it is yours: sudo chown -R {who} {shlex.quote(clean(str(folder), 300))}",
+            )
         _check_objects(folder)
         found.append(folder)
         listed = folder / "info" / "alternates"

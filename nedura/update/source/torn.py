@@ -480,7 +480,8 @@ def _main(arguments: list[str]) -> int:
         sys.stderr.write(f"nedura: {error}\n")
         return 1
     if mended.action == "put_back":
-        sys.stderr.write(f"nedura: an interrupted update was put back ({mended.paths} files).\n")
+        edits = "; local edits are in the stash until the next update" if mended.stash else ""
+        sys.stderr.write(f"nedura: an interrupted update was put back ({mended.paths} files){edits}.\n")
     return 75 if mended.action == "busy" else 0
 
 

@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from nedura.clock import SystemClock
-from nedura.errors import UpdateError
+from nedura.errors import RefusedError, UpdateError
 from nedura.installs import InstallPaths, install_id_for
 from nedura.records import make_folder
 from nedura.testing.installs import TOY, TOY_FILES, Origin, git, make_origin
@@ -18,8 +18,10 @@ from nedura.update import UpdateOptions, real
 from nedura.update.events import Prepared
 from nedura.update.generation.install import install_checkout
 from nedura.update.generation.record import read_record
+from nedura.update.generation.rollback import branch_for
 from nedura.update.run import Run
 from nedura.update.source.check import check_for_update
+from nedura.update.source.owner_checkout import read_source
 from nedura.wire import Event
 from tests.integration.checkout.trees import ahead, make_tree, run_move
 
@@ -157,7 +159,28 @@ async def test_a_way_back_is_not_called_own_commits(tmp_path: Path) -> None:
     await run_move(tree.job(new))
     result = await run_move(tree.job(old))
     assert tree.head == old
-    assert "of its own" not in result.text
+    assert "lacks" not in result.text
     ref = result.step("rescue_ref").detail
     assert "-pre-update-main-" in ref
     assert tree.git("rev-parse", ref) == new
+
+
+async def test_a_way_back_from_a_way_back_takes_the_branch_along(parked: Parked) -> None:
+    await parked.update()
+    old = parked.head[0]
+    new = parked.origin.commit({"news.txt": "1\n"})
+    run = await parked.update()
+    assert branch_for(run, old) == "main"
+    git(parked.source, "reset", "-q", "--hard", old)
+    assert branch_for(run, new) == "main"
+    parked.own()
+    assert branch_for(run, new) == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving a folder to another user needs root")
+def test_objects_of_another_user_are_named_with_the_command(parked: Parked) -> None:
+    objects = parked.source / ".git/objects"
+    os.chown(objects, 12345, 12345)
+    with pytest.raises(RefusedError) as caught:
+        read_source(parked.source, "/usr/bin/git")
+    assert caught.value.advice == f"If it is yours: sudo chown -R {os.geteuid()}:{os.getegid()} {objects}"
