@@ -28,6 +28,7 @@ from nedura.update.source.git import find_git
 from nedura.update.source.owner_checkout import Source
 from nedura.update.source.repository import open_repository
 from nedura.update.source.source_git import SourceGit, SourceGitError
+from nedura.update.source.target import withdrawn_tips
 from nedura.update.source.tidy import tidy
 from nedura.update.source.unfinished import has_operation
 from nedura.update.source.unused import drop_unused
@@ -128,6 +129,8 @@ def _why_left(
         return f"left: {source.branch or 'no branch'} is checked out, updates follow {branch or 'releases'}"
     git = open_repository(paths, source, environ)
     if git.run("merge-base", "--is-ancestor", source.head, target, ok=(0, 1, 128)).code != 0:
+        if source.head in withdrawn_tips(git):
+            return "left: the remote has withdrawn the commit that is checked out; git reset there follows it"
         ahead = git.run("merge-base", "--is-ancestor", target, source.head, ok=(0, 1, 128)).code == 0
         return "left: it is ahead of what runs now" if ahead else "left: it has commits of its own"
     inside = source.checkout == paths.root_home or source.checkout in paths.root_home.parents

@@ -19,6 +19,7 @@ from nedura.update.source.edit_rules import Change, LeftOut, is_own, judge_chang
 from nedura.update.source.edits import Edits, blob_of, diff_trees
 from nedura.update.source.git import Git, is_commit_id
 from nedura.update.source.repository import PARKED
+from nedura.update.source.target import withdrawn_tips
 
 __all__ = ["Merge", "local_base", "merge_edits"]
 
@@ -90,6 +91,7 @@ def merge_edits(git: Git, edits: Edits, target: str, scratch: Path, known: Seque
     plain = git.line("rev-parse", "--verify", f"{target}^{{tree}}")
     if not edits.base:
         return Merge(tree=plain)
+    known = (*known, *withdrawn_tips(git))
     if edits.base in known and not edits.files:
         return Merge(tree=plain)
     base = local_base(git, edits.base, (*known, target))

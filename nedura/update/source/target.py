@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import attrs
 
@@ -16,8 +17,20 @@ from nedura.update.source.owner_checkout import Source, read_ref
 from nedura.update.source.repository import mend_history
 from nedura.update.source.urls import Remote
 
-__all__ = ["Move", "Target", "fetch_target", "judge_move", "keep_tip", "known_tips", "seen_by"]
+__all__ = [
+    "Move",
+    "Target",
+    "fetch_target",
+    "judge_move",
+    "keep_tip",
+    "known_tips",
+    "seen_by",
+    "withdrawn_tips",
+]
 
+WITHDRAWN: Final = "refs/nedura/withdrawn/"
+WITHDRAWN_KEPT: Final = 50
+"""Commits taken back by the remote that are remembered; each holds its objects in our repository."""
 Move = Literal["same", "forward", "rewritten", "backward"]
 
 
@@ -117,8 +130,29 @@ def keep_tip(git: Git, choice: Choice, target: Target) -> None:
     Raises:
         UpdateError: git failed.
     """
-    if choice.branch and target.fetched and read_ref(git.repo, tip_ref(choice.branch)) != target.fetched:
-        git.run("update-ref", tip_ref(choice.branch), target.fetched)
+    if not choice.branch or not target.fetched:
+        return
+    before = read_ref(git.repo, tip_ref(choice.branch))
+    if before == target.fetched:
+        return
+    if before and git.run("merge-base", "--is-ancestor", before, target.fetched, ok=range(256)).code != 0:
+        _keep_withdrawn(git, before)
+    git.run("update-ref", tip_ref(choice.branch), target.fetched)
+
+
+def _keep_withdrawn(git: Git, commit: str) -> None:
+    """Remember a commit that the remote took back: a checkout that still has it must not be taken for its author's."""
+    git.run("update-ref", f"{WITHDRAWN}{commit}", commit)
+    folder = git.repo / WITHDRAWN
+    names = sorted(os.listdir(folder), key=lambda name: os.stat(folder / name).st_mtime)
+    for name in names[:-WITHDRAWN_KEPT]:
+        git.run("update-ref", "-d", f"{WITHDRAWN}{name}", ok=range(256))
+
+
+def withdrawn_tips(git: Git) -> tuple[str, ...]:
+    """Commits that a branch of the remote had when we looked, and that it has taken back since."""
+    folder = git.repo / WITHDRAWN
+    return _present(git, filter(is_commit_id, sorted(os.listdir(folder)))) if folder.is_dir() else ()
 
 
 def _compare(git: Git, name: str, current: str, target: str, known: Sequence[str]) -> Target:
