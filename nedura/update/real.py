@@ -318,13 +318,18 @@ def tidy(run: Run) -> None:
 
 def _drop_candidates(run: Run, paths: InstallPaths) -> None:
     """Generations that nothing runs from. A successful update of a sealed install collects in its completion."""
-    from nedura.update.generation.collect import collect
+    from nedura.update.generation.collect import collect, drop_candidate
     from nedura.update.source.repository import open_repository
 
     lock = FileLock(paths.lock, f"The install {paths.install_id}")
     lock.acquire(1.0)
     try:
-        collect(paths, open_repository(paths, None, run.environ), run.clock.time())
+        git = open_repository(paths, None, run.environ)
+        built = str(run.notes.get("built", ""))
+        never_current = run.layout != "sealed" or run.previous is None
+        if built and never_current:  # else a launcher may have named it a moment ago
+            drop_candidate(paths, git, built)
+        collect(paths, git, run.clock.time())
     finally:
         lock.release()
 

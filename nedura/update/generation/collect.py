@@ -7,8 +7,10 @@ made or was last current. Everything here runs under the install lock.
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import re
+import time
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +19,7 @@ import attrs
 from nedura.errors import NeduraError, StoreError, UpdateError
 from nedura.installs import InstallPaths
 from nedura.text import clean
+from nedura.update.commit.gitlocks import sweep_packs
 from nedura.update.generation.environment import discard, is_complete
 from nedura.update.generation.generations import is_generation, list_generations, read_manifest
 from nedura.update.generation.lease import (
@@ -32,9 +35,25 @@ from nedura.update.generation.lease import (
 from nedura.update.source.git import Git
 from nedura.update.source.repository import generation_ref
 
-__all__ = ["GRACE", "Collected", "collect", "folder_size", "is_leased", "sweep"]
+__all__ = [
+    "GRACE",
+    "MANY",
+    "Collected",
+    "collect",
+    "collect_many",
+    "drop_candidate",
+    "folder_size",
+    "is_leased",
+    "sweep",
+]
 
 GRACE: Final = 600.0
+HALF_AGE: Final = 3600.0
+"""Seconds after which nobody writes to a pack that a killed fetch began: we hold the install lock, and a fetch has five minutes."""
+MANY: Final = 6
+"""Generations on disk from which a preparation collects first; removing beside a prepare costs it time, so few are left alone."""
+log = logging.getLogger("nedura.update")
+
 _LEFTOVER: Final = re.compile(r"^\.(tmp|trash)[.-]")
 
 
@@ -77,6 +96,9 @@ def sweep(paths: InstallPaths, git: Git) -> list[str]:
         UpdateError: something cannot be removed.
     """
     removed = []
+    packs = sweep_packs(paths.repo, time.time(), age=HALF_AGE)
+    if packs:
+        removed.append(f"{packs} half-written packs and objects")
     for folder in (paths.folder, paths.generations):
         for entry in os.scandir(folder) if folder.is_dir() else ():
             if _LEFTOVER.match(entry.name):
@@ -150,6 +172,58 @@ def collect(
             errors[name] = error.message if isinstance(error, NeduraError) else clean(error)
     gone, size = _collect_environments(paths, set(kept) | set(errors), now, grace, errors)
     return Collected(removed=(*removed, *gone), kept=kept, errors=errors, freed=freed + size)
+
+
+def collect_many(paths: InstallPaths, git: Git, now: float) -> None:
+    """`collect` where generations pile up: runs that are killed each time never come to their own collection. Blocks.
+
+    Args:
+        paths: the install.
+        git: its repository.
+        now: unix seconds.
+    """
+    if len(list_generations(paths)) <= MANY:
+        return
+    try:
+        collect(paths, git, now)
+    except StoreError as error:  # whoever needs that pointer says so
+        log.warning("old generations stay: %s", error.message)
+
+
+def drop_candidate(paths: InstallPaths, git: Git, name: str, *, lock: Lock = fcntl.flock) -> bool:
+    """Remove a candidate by the hand that made it: no launcher ever named it, so that it needs no time of grace. Blocks.
+
+    Its packages stay, the next try needs the same; those of earlier tries that no generation names go. The caller holds the install
+    lock, and knows that the candidate was never current.
+
+    Args:
+        paths: the install.
+        git: its repository.
+        name: the candidate's.
+        lock: seam; how a lease is taken.
+
+    Returns:
+        Whether it is gone; one that somebody holds stays for the collection.
+
+    Raises:
+        StoreError: a pointer is damaged; nothing is removed then.
+        UpdateError, OSError: the system refused.
+    """
+    generation = paths.generations / name
+    if generation in (paths.pointed(), paths.pointed(paths.previous)) or not is_generation(generation):
+        return False
+    try:
+        used = {read_manifest(one).env for one in list_generations(paths) if is_generation(one)}
+    except StoreError:  # whose packages the unreadable one uses is not known: all stay, as in the collection
+        used = None
+    if not _remove_generation(generation, git, lock):
+        return False
+    if used is None:
+        return True
+    for env in paths.envs.iterdir() if paths.envs.is_dir() else ():
+        if env.name not in used:
+            discard(env)
+    return True
 
 
 def _why_kept(generation: Path, now: float, grace: float, lock: Lock) -> str:

@@ -31,7 +31,7 @@ from nedura.update.generation.candidate import (
     start,
     tree_text,
 )
-from nedura.update.generation.collect import folder_size, sweep
+from nedura.update.generation.collect import collect_many, folder_size, sweep
 from nedura.update.generation.disk import Need, check_room, tree_need
 from nedura.update.generation.environment import discard, environment_hash, is_complete
 from nedura.update.generation.failed import check_not_failed
@@ -121,6 +121,7 @@ def open_work(run: Run, paths: InstallPaths) -> Work:
     git = open_repository(paths, source, run.environ)
     run.notes["stale_locks"] = clear_stale_locks(paths.repo, paths.repo, own=True)
     sweep(paths, git)
+    collect_many(paths, git, run.clock.time())
     configured = read_config(run.root_home).text(channel_key(paths.install_id))
     if configured and successor(configured, run.product.retired_channels) != configured:
         destination = successor(configured, run.product.retired_channels)
@@ -382,6 +383,7 @@ async def build_aside(work: Work) -> AsyncGenerator[Event, None]:
         raise
     candidate = attrs.evolve(candidate, parked=tuple(sorted(_known(work.merge).parked)))
     work.run.candidate, work.run.changed = candidate, True
+    work.run.notes["built"] = candidate.folder.name
     keep_tip(work.git, work.choice, _known(work.target))
     yield Prepared(candidate=candidate, changed=True, commits=_known(work.target).commits)
 

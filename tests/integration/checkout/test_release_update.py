@@ -285,17 +285,19 @@ def test_a_release_that_does_not_compile_costs_nothing(here: ReleaseWorld) -> No
 
 
 def test_versions_that_fail_one_after_the_other_do_not_fill_the_disk(here: ReleaseWorld) -> None:
-    """A candidate that failed goes with the next run that fails, once it is out of grace."""
+    """A candidate that failed goes with the run that made it; one of a killed run once it is out of grace."""
     here.shelf.publish(files("1.3.0", {"renderers/cli/nedura_cli/main.py": "def (\n"}), "1.3.0")
     assert here.update("--no-backup")[0] == 1
-    built = {path.name for path in here.site.paths.generations.iterdir()}
-    assert built, "the trap: a failed version leaves its candidate"
-    for path in here.site.paths.generations.iterdir():
-        os.utime(path, (1e9, 1e9))
+    generations = here.site.paths.generations
+    assert list(generations.iterdir()) == []
+    left = generations / "000007/tree"
+    left.mkdir(parents=True)
+    (left.parent / "manifest.json").write_text("{}")
     assert here.update("--no-backup", "--retry")[0] == 1
-    left = {path.name for path in here.site.paths.generations.iterdir()}
-    assert not left & built
-    assert len(left) == 1
+    assert [path.name for path in generations.iterdir()] == ["000007"], "it may be another's"
+    os.utime(left.parent, (1e9, 1e9))
+    assert here.update("--no-backup", "--retry")[0] == 1
+    assert list(generations.iterdir()) == []
 
 
 def test_the_pinned_address_stays_when_a_tree_names_another(here: ReleaseWorld) -> None:
