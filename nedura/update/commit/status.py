@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator
-from pathlib import Path
 
 from nedura.update.commit.rules import Dirt, Entry, sort_dirt
 from nedura.update.source.edit_rules import is_own
 from nedura.update.source.source_git import SourceGit
 from nedura.update.source.torn import Change
+from nedura.update.source.unfinished import has_operation
 
 __all__ = [
     "branch_elsewhere",
@@ -24,14 +24,6 @@ __all__ = [
     "unmerged_work",
 ]
 
-_OPERATIONS = {
-    "MERGE_HEAD": "a merge",
-    "CHERRY_PICK_HEAD": "a cherry-pick",
-    "REVERT_HEAD": "a revert",
-    "rebase-merge": "a rebase",
-    "rebase-apply": "a rebase",
-    "BISECT_LOG": "a bisect",
-}
 _AT_ONCE = 200
 """Paths of one command line."""
 
@@ -52,11 +44,6 @@ def read_status(git: SourceGit) -> list[Entry]:
         "--no-ahead-behind",
     )
     return [Entry(path=item[3:], staged=item[0], worktree=item[1]) for item in answer.items]
-
-
-def has_operation(git_dir: Path) -> str:
-    """What somebody began in the checkout and did not finish; empty when nothing."""
-    return next((words for name, words in _OPERATIONS.items() if os.path.lexists(git_dir / name)), "")
 
 
 def current_branch(git: SourceGit) -> str:
