@@ -29,7 +29,7 @@ from nedura.update.source.owner_checkout import Source, read_source
 from nedura.update.source.repository import open_repository
 from nedura.update.source.target import Target, fetch_target, known_tips, seen_by
 from nedura.update.source.unfinished import has_operation, unfinished_text
-from nedura.update.source.urls import Remote, parse_remote
+from nedura.update.source.urls import Remote, parse_remote, upstream_of
 from nedura.wire import LATER
 
 __all__ = ["EVENTS", "CheckResult", "check_for_update"]
@@ -105,6 +105,8 @@ class CheckResult:
 
 EVENTS = (CheckResult,)
 CHECKS: Final = "refs/nedura/checks/"
+FORK_BRANCH: Final = "main"
+"""The branch on which a fork's upstream is followed."""
 
 
 @attrs.frozen(kw_only=True)
@@ -161,7 +163,7 @@ def check_for_update(
         target=target.commit,
         remote=question.remote.shown,
         command=f"{subject.kind.mechanism}{_chosen(branch, channel)}",
-        reason=_oddity(target),
+        reason=_oddity(target) or ("" if behind else _of_fork(question)),
         unfinished=_unfinished(question.source),
     )
 
@@ -174,6 +176,19 @@ def _oddity(target: Target) -> str:
     if target.move == "rewritten":
         return f"The history of {name} was rewritten, it does not follow what runs."
     return ""
+
+
+def _of_fork(question: _Question) -> str:
+    """A fork that holds nothing new says nothing of what it is a fork of, and an update looks there, too."""
+    source = question.source
+    if source is None or question.choice.branch != FORK_BRANCH or source.branch != FORK_BRANCH:
+        return ""
+    upstream = upstream_of(question.remote, source.upstream_url)
+    return (
+        ""
+        if upstream is None
+        else f"It is a fork of {upstream.shown}, which was not asked; an update looks there, too."
+    )
 
 
 def _chosen(branch: str | None, channel: str | None) -> str:
