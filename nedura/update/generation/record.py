@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Literal
 
 import attrs
 
-from nedura.errors import RecordCorrupt, StoreError
+from nedura.errors import RecordCorrupt, RecordMissing, StoreError
 from nedura.installs import InstallPaths
 from nedura.records import read_json, write_json
+from nedura.text import clean
 from nedura.update.source.owner_checkout import Source
 
 __all__ = ["InstallRecord", "followed_branch", "own_branch", "read_record", "write_record"]
@@ -55,7 +57,10 @@ def read_record(paths: InstallPaths) -> InstallRecord:
     Raises:
         StoreError: missing, unreadable or corrupt.
     """
-    record = read_json(paths.record)
+    try:
+        record = read_json(paths.record)
+    except (RecordMissing, RecordCorrupt) as error:
+        raise type(error)(error.message, advice=_again(paths)) from error
     known = {field.name for field in attrs.fields(InstallRecord)} - {"extra", "packages"}
     try:
         fields = {key: str(value) for key, value in record.items() if key in known}
@@ -63,7 +68,17 @@ def read_record(paths: InstallPaths) -> InstallRecord:
         packages = tuple(map(str, record.get("packages", ())))
         return InstallRecord(**fields, packages=packages, extra=extra)  # type: ignore[arg-type]
     except (AttributeError, TypeError) as error:
-        raise RecordCorrupt(f"install.json of install {paths.install_id} makes no sense.") from error
+        raise RecordCorrupt(
+            f"install.json of install {paths.install_id} makes no sense.", advice=_again(paths)
+        ) from error
+
+
+def _again(paths: InstallPaths) -> str:
+    """What brings a sealed install's record back; empty for others, whose next update writes it."""
+    try:
+        return f"Install it again: ./run install, in {clean(os.readlink(paths.source), 300)}"
+    except OSError:
+        return ""
 
 
 def own_branch(source: Source) -> str:

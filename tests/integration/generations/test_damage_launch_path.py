@@ -163,6 +163,15 @@ def test_what_only_an_install_can_mend_names_it_and_that_works(
         assert site.run("pm", "sync").returncode == 0
 
 
+@pytest.mark.parametrize("how", ["gone", "garbled", "cut"])
+def test_a_lost_record_names_the_way_out(site: Site, how: str) -> None:
+    spoil(site, "install.json", how)
+    said = one_line(site.run("pm", "sync"))
+    assert said.endswith(f" Install it again: ./run install, in {site.checkout}\n")
+    install_checkout(site.checkout, site.home, product=attrs.evolve(NEDURA, environment="none"))
+    assert site.run("pm", "sync").returncode == 0
+
+
 @pytest.mark.parametrize("how", ["gone", "empty", "garbled", "cut"])
 def test_a_launcher_is_written_again_by_an_install(site: Site, how: str) -> None:
     """It is the first thing that runs, so nobody can speak for it; installing again is the documented way."""
