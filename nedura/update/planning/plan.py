@@ -67,7 +67,7 @@ class Plan:
         profiles: `default` first, then by name.
         runtimes: live runtimes of this install.
         refusal: why it is not updatable in place.
-        conflicts: what claims another install kind, and why it does not count.
+        conflicts: what claims another install kind, and why it does not count; what is wrong with the home, so that no update works there.
         install_id: id of the install.
         layout: sealed, checkout or zip.
         generation: what is current in a sealed install.
@@ -87,6 +87,7 @@ class Plan:
         deadline_s: seconds of the whole run.
         deadline_given: whether the caller chose those seconds; else they are the sum of the stages.
         summary: one line about the fleet.
+        moved_to: the source's own remote where it is another place than the pinned one, which updates keep to.
         unfinished: what somebody began in the source with git and did not finish, as `a rebase`; empty when nothing.
     """
 
@@ -120,6 +121,7 @@ class Plan:
     deadline_given: bool = False
     summary: str = ""
     unfinished: str = attrs.field(default="", metadata=LATER)
+    moved_to: str = attrs.field(default="", metadata=LATER)
 
     @property
     def copy(self) -> str:
@@ -152,6 +154,8 @@ class Plan:
             lines += [f"    Update it with: {self.update_mechanism}"] if self.update_mechanism else []
         lines += [f"  Source: {self.source}"] if self.source else []
         lines += [f"  Updates come from {self.remote}, {self.follows}"] if self.remote else []
+        if self.moved_to:
+            lines.append(f"  ⚠ The source's remote is {self.moved_to} now; updates keep to the pinned one")
         lines += [f"  That is a fork of {self.fork_of}"] if self.fork_of else []
         lines += [f"  Pinned to {self.pinned}"] if self.pinned else []
         if self.unfinished:

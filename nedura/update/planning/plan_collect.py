@@ -22,6 +22,7 @@ from nedura.profiles import list_profiles, stray_profiles
 from nedura.records import make_folder
 from nedura.text import clean
 from nedura.update.bounded import in_thread
+from nedura.update.generation.places import check_home_place
 from nedura.update.generation.record import followed_branch, read_record
 from nedura.update.planning.admission import Subject, find_subject
 from nedura.update.planning.deadlines import deadlines, total
@@ -83,9 +84,15 @@ async def collect_plan(
     try:
         subject = find_subject(root, product, environ, anchor=anchor)
     except Exception as error:  # border: a plan never raises; what is missing is named
-        subject = Subject(kind=InstallKind(kind="unknown", updatable=False, mechanism=""))
-        unreadable["install"] = clean(error)
+        why = clean(error)
+        subject = Subject(
+            kind=InstallKind(
+                kind="unknown", updatable=False, mechanism="", reason=f"it cannot be told ({why})."
+            )
+        )
+        unreadable["install"] = why
     fields |= _subject_fields(subject)
+    fields["conflicts"] += await in_thread(_bad_place, root, subject)
 
     async def in_a_thread(function: Callable[..., Mapping[str, Any]], *args: Any) -> Mapping[str, Any]:
         return await in_thread(function, *args)
@@ -101,7 +108,7 @@ async def collect_plan(
         ),
         _guarded("state", fields, unreadable, lambda: in_a_thread(_state, root)),
     )
-    unreadable |= fields.pop("closed", {})
+    unreadable |= fields.pop("closed", {}) | fields.pop("gone", {})
     stages = deadlines(
         state_bytes=fields.pop("state_bytes", 0),
         drains=fields.pop("drains", ()),
@@ -128,6 +135,17 @@ def _subject_fields(subject: Subject) -> dict[str, Any]:
         "generation": code.generation,
         "source": str(subject.checkout or ""),
     }
+
+
+def _bad_place(root: Path, subject: Subject) -> tuple[str, ...]:
+    """Why an update would be refused in this home, though the install itself is ours to update."""
+    if not subject.kind.updatable:
+        return ()
+    try:
+        check_home_place(root)
+    except (NeduraError, OSError) as error:
+        return (error.diagnostics() if isinstance(error, NeduraError) else clean(error),)
+    return ()
 
 
 def _profiles(root: Path) -> dict[str, Any]:
@@ -244,6 +262,11 @@ def _source(
     if subject.layout == "zip":
         return _release(subject.install, subject.checkout)
     program = find_git(environ)
+    if subject.layout == "sealed" and not subject.checkout.is_dir():
+        record = read_record(subject.install)
+        told = _followed(root, product, subject.install, wanted, record.branch, record.remote_url)
+        gone = f"{clean(str(subject.checkout), 300)}: it is gone; updates do without it."
+        return {**told, "gone": {"source": gone}}
     source = read_source(subject.checkout, program, environ)
     fields: dict[str, Any] = {
         "ignored_programs": source.exec_keys,
@@ -253,17 +276,9 @@ def _source(
     if subject.layout == "sealed":
         record = read_record(subject.install)
         branch, url = record.branch, record.remote_url
-    configured = read_config(root).text(channel_key(subject.install.install_id))
-    choice = choose_channel(
-        branch=wanted[0],
-        channel=wanted[1],
-        configured=configured,
-        pinned_branch=branch,
-        retired=product.retired_channels,
-    )
-    remote = parse_remote(url)
-    fields |= {"remote": remote.shown, "follows": f"{choice.name} (from {choice.source})"}
-    upstream = upstream_of(remote, source.upstream_url)
+        fields["moved_to"] = _moved_to(source.remote_url, url) if record.remote_name else ""
+    fields |= _followed(root, product, subject.install, wanted, branch, url)
+    upstream = upstream_of(parse_remote(url), source.upstream_url)
     fields["fork_of"] = upstream.shown if upstream is not None else ""
     if not source.branch:
         fields["pinned"] = _tag_of(source.common_dir, source.head) or source.head[:12]
@@ -277,6 +292,37 @@ def _source(
             **{clean(left.path, 160): f"not carried: {left.reason}" for left in edits.left},
         }
     return fields
+
+
+def _moved_to(now: str, pinned: str) -> str:
+    """The source's own remote where it is another place than the pinned one; an update asks whether to follow it, or stays."""
+    if not now or now == pinned:
+        return ""
+    try:
+        found = parse_remote(now)
+        return "" if found.same_place(parse_remote(pinned)) else found.shown
+    except NeduraError:
+        return "an address that cannot be used"
+
+
+def _followed(
+    root: Path,
+    product: Product,
+    install: InstallPaths,
+    wanted: tuple[str | None, str | None],
+    branch: str,
+    url: str,
+) -> dict[str, Any]:
+    """Where updates come from, and what decides which line of versions."""
+    configured = read_config(root).text(channel_key(install.install_id))
+    choice = choose_channel(
+        branch=wanted[0],
+        channel=wanted[1],
+        configured=configured,
+        pinned_branch=branch,
+        retired=product.retired_channels,
+    )
+    return {"remote": parse_remote(url).shown, "follows": f"{choice.name} (from {choice.source})"}
 
 
 def _release(install: InstallPaths, tree: Path) -> dict[str, Any]:

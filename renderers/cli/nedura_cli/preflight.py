@@ -88,9 +88,12 @@ def _set_channel(name: str, output: Output) -> int:
 
 def _plan(args: argparse.Namespace, output: Output) -> int:
     from nedura import plan_update
+    from nedura.update.source.channels import check_followed
 
     _possible(args)
-    output.event(asyncio.run(plan_update(deadline=args.deadline, branch=args.branch, channel=args.channel)))
+    found = asyncio.run(plan_update(deadline=args.deadline, branch=args.branch, channel=args.channel))
+    check_followed(found.layout, args.branch, args.channel)
+    output.event(found)
     return 0
 
 
