@@ -154,8 +154,9 @@ class LockTimeout(StoreError):
 
     def __init__(self, what: str, *, holder: int | None, waited: float) -> None:
         who = f"process {holder}" if holder else "another process"
+        how_long = f"has held it for more than {waited:.0f} s" if waited >= 1 else "is at work"
         super().__init__(
-            f"{what} is locked: {who} has held it for more than {waited:.0f} s.",
+            f"{what} is locked: {who} {how_long}.",
             advice="Try again when it has finished.",
         )
         self.holder = holder

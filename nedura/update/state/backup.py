@@ -78,8 +78,8 @@ class _Writing:
         return why
 
 
-class _NoRoom(StoreError):
-    """The disk is nearly full: nothing else will fit either."""
+class _Ended(StoreError):
+    """The backup is over: it was stopped, or the disk is nearly full and nothing else will fit either."""
 
 
 @attrs.frozen
@@ -96,7 +96,7 @@ class _Means:
         """Raises before the disk is full: others still have to write on it."""
         left = self.free(self.stage)
         if left < size + SPARE:
-            raise _NoRoom(f"The disk has only {left // 1_000_000} MB free.", advice="Free some space.")
+            raise _Ended(f"The disk has only {left // 1_000_000} MB free.", advice="Free some space.")
 
 
 async def take_backup(
@@ -317,10 +317,10 @@ def _add(archive: zipfile.ZipFile, found: Found, means: _Means) -> None:
             source = _database(found, means, ours)
         elif _is_our_database(found.relative) and found.path.stat().st_size:
             raise StoreError(f"{clean(found.relative, 120)} is not a SQLite database.")
-        state.bytes_in += _pack(archive, source, found.relative, means)
+        _pack(archive, source, found.relative, means)
         state.files += 1
     except StoreError as error:
-        if ours or isinstance(error, _NoRoom):
+        if ours or isinstance(error, _Ended):
             raise
         state.skip(found.relative, error.message)
     except FileNotFoundError:
@@ -361,17 +361,26 @@ def _database(found: Found, means: _Means, ours: bool) -> Path:
     return copy
 
 
-def _pack(archive: zipfile.ZipFile, source: Path, name: str, means: _Means) -> int:
-    """Deflate one file into the archive; returns its bytes."""
+def _pack(archive: zipfile.ZipFile, source: Path, name: str, means: _Means) -> None:
+    """Deflate one file into the archive, told byte by byte since it may take minutes; of one that grows what it had at the start.
+
+    A file that cannot be read to its end is not listed in the archive: half of it would come back as the whole.
+    """
     handle = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(handle, "rb") as reading:
         info = os.fstat(handle)
         entry = _entry(name, 0o700 if info.st_mode & 0o100 else 0o600, info.st_mtime)
-        entry.file_size = info.st_size
-        size = 0
-        with archive.open(entry, ADD, force_zip64=entry.file_size > 1024**3) as writing:
-            while chunk := reading.read(1024 * 1024):
-                means.need_room(len(chunk))
-                size += len(chunk)
-                writing.write(chunk)
-    return size
+        entry.file_size = left = info.st_size
+        try:
+            with archive.open(entry, ADD, force_zip64=left > 1024**3) as writing:
+                while left and (chunk := reading.read(min(left, 1024 * 1024))):
+                    if means.stop.is_set():
+                        raise _Ended("The backup was stopped.")
+                    means.need_room(len(chunk))
+                    writing.write(chunk)
+                    means.state.bytes_in += len(chunk)
+                    left -= len(chunk)
+        except (StoreError, OSError):
+            archive.filelist[:] = [each for each in archive.filelist if each is not entry]
+            archive.NameToInfo.pop(name, None)
+            raise

@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from collections.abc import Iterator
@@ -146,6 +147,60 @@ def test_a_link_in_its_place_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="exists already"):
         write_backup(root, now=NOW, target=tmp_path / "mine.zip")
     assert (tmp_path / "mine.zip").is_symlink()
+
+
+def test_a_file_that_cannot_be_read_to_its_end_is_not_in_it_by_half(tmp_path: Path) -> None:
+    root = small_home(tmp_path / "h")
+    (root / "big.bin").write_bytes(os.urandom(3_000_000))
+    (root / "zz").write_text("z")
+    calls = 0
+
+    def free(folder: Path) -> int:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise OSError(
+                5, "Input/output error"
+            )  # as a read of a bad block does, in the middle of the first large file
+        return 1 << 40
+
+    taken = write_backup(root, now=NOW, free=free)
+    assert taken.skipped == {"big.bin": "Input/output error"}
+    with zipfile.ZipFile(taken.path) as archive:
+        assert set(archive.namelist()) == {"config.yaml", "state.db", "zz", ZIP_NOTE}
+        assert archive.testzip() is None
+    import_backup(Path(taken.path), tmp_path / "new", now=NOW)
+    assert not (tmp_path / "new/big.bin").exists()
+
+
+def test_a_stop_is_heard_within_a_large_file_and_its_bytes_are_told(tmp_path: Path) -> None:
+    root = small_home(tmp_path / "h")
+    (root / "big.bin").write_bytes(os.urandom(3_000_000))
+    stop, calls = threading.Event(), []
+
+    def free(folder: Path) -> int:
+        calls.append(1)
+        stop.set()
+        return 1 << 40
+
+    with pytest.raises(StoreError, match="stopped"):
+        write_backup(root, now=NOW, stop=stop, free=free)
+    assert len(calls) == 1
+    assert os.listdir(root / "backups") == []
+
+
+def test_a_file_that_grows_all_the_time_ends(tmp_path: Path) -> None:
+    root = small_home(tmp_path / "h")
+    (root / "run.log").write_text("line\n")
+
+    def free(folder: Path) -> int:
+        with (root / "run.log").open("a") as log:
+            log.write("x" * 2_000_000)
+        assert (root / "run.log").stat().st_size < 50_000_000, "it never ends"
+        return 1 << 40
+
+    with zipfile.ZipFile(write_backup(root, now=NOW, free=free).path) as archive:
+        assert archive.getinfo("run.log").file_size < 10_000_000
 
 
 def test_it_stops_before_the_disk_is_full(tmp_path: Path) -> None:
