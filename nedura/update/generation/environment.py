@@ -248,7 +248,7 @@ def _install(
     if answer.timed_out:
         raise UpdateError(f"{name} did not finish within {INSTALL_TIMEOUT:.0f} s.", stop_class="dependencies")
     if answer.code != 0:
-        raise _diagnose(name, (answer.err + answer.out).decode("utf-8", "replace"))
+        raise _diagnose(name, (answer.err + answer.out).decode("utf-8", "replace"), request.wheels)
     return name
 
 
@@ -271,12 +271,15 @@ _CAUSES: Final = (
 )  # fmt: skip
 
 
-def _diagnose(tool: str, output: str) -> UpdateError:
-    """The cause in words, with the tool's own first telling line."""
+def _diagnose(tool: str, output: str, wheels: str = "") -> UpdateError:
+    """The cause in words, with the tool's own first telling line. With a folder of wheels no index and no network was asked."""
     lines = [clean(redact(line), 300) for line in output.splitlines() if line.strip()]
     told = next((line for line in lines if re.match(r"(?i)\s*(error|×|╰)", line)), lines[-1] if lines else "")
     for pattern, cause, advice in _CAUSES:
         if re.search(pattern, output):
+            if wheels and "--wheels" in advice:
+                cause = "no wheel of the wanted version was found"
+                advice = f"Put it into the folder of wheels, {clean(wheels, 200)}, or leave --wheels out."
             return UpdateError(
                 f"Packages could not be installed: {cause} ({tool}: {told}).",
                 stop_class="dependencies",

@@ -70,6 +70,13 @@ def test_a_version_that_is_not_there_is_not_blamed_on_the_network(tmp_path: Path
         build(tmp_path, lock_line("alpha", "2.0", "0" * 64), "", tmp_path / "wheels")
 
 
+def test_what_a_folder_of_wheels_lacks_is_not_blamed_on_the_network(tmp_path: Path) -> None:
+    with pytest.raises(UpdateError, match="wheel of the wanted version was found") as caught:
+        build(tmp_path, lock_line("alpha", "2.0", "0" * 64), "", make_folder(tmp_path / "wheels"))
+    assert str(tmp_path / "wheels") in caught.value.advice
+    assert "network" not in caught.value.advice
+
+
 @pytest.fixture
 def managed(tmp_path: Path) -> Site:
     """An install with an environment of its own, in which somebody changed a file."""
