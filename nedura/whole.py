@@ -5,7 +5,9 @@ Standard library only, and one or two `stat` calls when all is well. A sealed ge
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 from typing import Final
 
@@ -98,8 +100,7 @@ def entry_is_whole(root: str, entry: str, command: str) -> int:
     import subprocess
 
     try:
-        with open(os.path.join(root, entry), "rb") as file:
-            content = file.read()
+        content = _read(os.path.join(root, entry))
         compile(content, entry, "exec")
     except OSError as error:
         fault = error.strerror or "it cannot be read"
@@ -127,12 +128,23 @@ def entry_is_whole(root: str, entry: str, command: str) -> int:
     return 1
 
 
+def _read(path: str, limit: int = -1) -> bytes:
+    """The first bytes of a plain file, all of them by default; a pipe in its place must hold up no start.
+
+    Raises:
+        OSError: it cannot be read, or is no plain file.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a plain file", path)
+        return file.read(limit)
+
+
 def _git_dir(root: str) -> str:
     dot = os.path.join(root, ".git")
     if not os.path.isfile(dot):
         return dot
-    with open(dot, "rb") as file:
-        text = file.read(4096).decode("utf-8", "surrogateescape").strip()
+    text = _read(dot, 4096).decode("utf-8", "surrogateescape").strip()
     return os.path.join(root, text.removeprefix("gitdir:").strip()) if text.startswith("gitdir:") else ""
 
 
@@ -142,8 +154,8 @@ def _commit_before(git_dir: str) -> str:
     Raises:
         OSError: the marker cannot be read.
     """
-    with open(os.path.join(git_dir, MARKER), "rb") as file:
-        named = [line[4:] for line in file.read(65536).splitlines() if line.startswith(b"pre=")]
+    lines = _read(os.path.join(git_dir, MARKER), 65536).splitlines()
+    named = [line[4:] for line in lines if line.startswith(b"pre=")]
     pre = named[-1].decode("ascii", "replace") if named else ""
     return pre if pre.isalnum() else ""
 
@@ -165,8 +177,8 @@ def _copy_of(git_dir: str) -> tuple[str, str]:
 def _listed(copy: str) -> dict[str, str]:
     """Path -> blob id of a published copy; empty when its list makes no sense."""
     try:
-        with open(os.path.join(copy, "MANIFEST"), encoding="utf-8") as file:
-            rows = [line.split(" ", 1) for line in file.read(65536).splitlines()]
+        text = _read(os.path.join(copy, "MANIFEST"), 65536).decode("utf-8")
+        rows = [line.split(" ", 1) for line in text.splitlines()]
         return {path: blob for blob, path in rows if not path.startswith("/") and ".." not in path.split("/")}
     except (OSError, ValueError):
         return {}
@@ -177,8 +189,7 @@ def _blob_of(path: str, like: str) -> str:
     import hashlib  # only a repair pays for it
 
     try:
-        with open(path, "rb") as file:
-            content = file.read()
+        content = _read(path)
     except OSError:
         return ""
     data = b"blob %d\0" % len(content) + content
@@ -225,17 +236,19 @@ def _mend_swap(root: str, again: bool) -> tuple[bool, str]:
         return False, "an update was interrupted in the middle of its swap; unpack the release again"
     marker = os.path.join(root, SWAP)
     try:
-        with open(marker, "rb") as file:
-            tries = Tries(f"{marker}.tries", file.read(65536))
+        tries = Tries(f"{marker}.tries", _read(marker, 65536))
     except OSError as error:
-        return False, f"the record of an interrupted swap cannot be read: {error.strerror}"
+        return (
+            False,
+            f"the record of an interrupted swap, {marker}, cannot be read: {error.strerror}. Move it away",
+        )
     if not again and tries.over():
         return False, tries.over()
     tries.begin()
     try:
         done = recover_swap(Path(root))
     except NeduraError as error:
-        tries.failed(error.message)
-        return False, error.message
+        tries.failed(error.diagnostics())
+        return False, error.diagnostics()
     tries.end()  # also when an update is at work: nothing was tried
     return done in ("undone", "finished"), ""

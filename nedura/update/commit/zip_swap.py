@@ -27,6 +27,7 @@ from nedura.update.ledger.owner import Owner, is_alive, myself
 __all__ = ["SWAP", "recover_swap", "swap_tree"]
 
 _AS_IT_WAS: Final = "Everything is as it was."
+_BY_HAND: Final = f"Unpack the release of this folder over it again, then remove {SWAP}."
 Stage = Callable[[Any, Any, Mapping[str, Any]], None]
 
 
@@ -391,6 +392,8 @@ def recover_swap(live: PurePath, *, files: SwapFiles = HERE) -> str:
         record: Any = files.system.read_record(files.at(live / SWAP))
     except RecordMissing:
         return _recover_unmarked(live, files)
+    except StoreError as error:
+        raise StoreError(error.message, advice=_BY_HAND) from error
     try:
         owner = Owner(pid=int(record["pid"]), create_time=float(record["create_time"]))
         known = {
@@ -401,9 +404,9 @@ def recover_swap(live: PurePath, *, files: SwapFiles = HERE) -> str:
         }
         phase = str(record["phase"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise StoreError(f"{shown} makes no sense.", advice="Restore the tree by hand.") from error
+        raise StoreError(f"{shown} makes no sense.", advice=_BY_HAND) from error
     if not all(map(_is_sound, known, (one.spelled for one in known.values()))):
-        raise StoreError(f"{shown} names an entry that no swap has.")
+        raise StoreError(f"{shown} names an entry that no swap has.", advice=_BY_HAND)
     if owner.pid != os.getpid() and is_alive(owner):
         return "busy"
     swap = _Swap(live, files, [_Entry(live, name) for name in known], known)

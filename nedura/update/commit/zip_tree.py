@@ -36,7 +36,7 @@ PRESERVED: Final = ("venv", "node_modules", ".git", ".env")
 """Top-level entries of the live tree that a swap never touches."""
 GRAFTS: Final = ("apps/desktop/release", "apps/desktop/dist")
 """Built parts of the live tree that no archive brings along (#90495)."""
-OWN: Final = (SWAP, RELEASE, ".nedura-update.lock", ".install_method")
+OWN: Final = (SWAP, f"{SWAP}.tries", RELEASE, ".nedura-update.lock", ".install_method")
 """Top-level files of ours in a live tree: nobody's edit (C044)."""
 PARTIAL: Final = f".{SWAP}.tmp."
 """How a marker begins that was being written by a process that died."""

@@ -14,13 +14,14 @@ from typing import Final
 import attrs
 
 from nedura.clock import iso
-from nedura.errors import RecordMissing, UpdateError
+from nedura.errors import RecordMissing, StoreError, UpdateError
 from nedura.installs import InstallPaths
 from nedura.locks import FileLock
 from nedura.records import make_folder
 from nedura.text import clean, redact
 from nedura.update.bounded import in_thread
-from nedura.update.commit.zip_tree import changed_files
+from nedura.update.commit.zip_rules import Fault, fault_of
+from nedura.update.commit.zip_tree import STOP_CLASS, changed_files
 from nedura.update.commit_point import paths_of
 from nedura.update.events import Notice, Prepared, Progress, StepDone
 from nedura.update.generation.build_checkout import wanted_builds
@@ -213,15 +214,19 @@ def _keep(paths: InstallPaths, live: Path, note: Note) -> None:
         UpdateError: the disk refused.
     """
     folder = make_folder(paths.folder / "releases")
-    mine = kept_archive(paths, note.commit)
+    mine, partial = kept_archive(paths, note.commit), folder / ".partial.zip"
     try:
         if not mine.is_file():
-            partial = folder / ".partial.zip"
             pack_release(live, note, partial)
             os.replace(partial, mine)
-    except OSError as error:
+    except (OSError, StoreError) as error:
+        partial.unlink(missing_ok=True)  # on a full disk the receipt needs the room
+        cause = error if isinstance(error, OSError) else error.__cause__
+        fault = fault_of(cause) if isinstance(cause, OSError) else Fault.OTHER
         raise UpdateError(
-            f"The release cannot be kept for the way back: {error.strerror}.", stop_class="disk_full"
+            f"The release cannot be kept for the way back: {clean(getattr(cause, 'strerror', error), 200)}.",
+            stop_class=STOP_CLASS[fault],
+            advice="Nothing was changed. Free some space." if fault is Fault.FULL else "Nothing was changed.",
         ) from error
 
 

@@ -18,7 +18,8 @@ from nedura.records import write_json
 from nedura.update.commit.zip import ZipJob, move_zip
 from nedura.update.commit.zip_files import OsCalls, SwapFiles
 from nedura.update.commit.zip_swap import SWAP, recover_swap, swap_tree
-from nedura.update.commit.zip_tree import tree_hashes
+from nedura.update.commit.zip_tree import changed_files, tree_hashes
+from nedura.whole import mend_own_tree
 
 OLD = {"pkg/a.py": "A = 1\n", "pkg/sub/b.py": "B = 1\n", "README.md": "one\n"}
 NEW = {"pkg/a.py": "A = 2\n", "pkg/sub/b.py": "B = 2\n", "README.md": "two\n"}
@@ -194,3 +195,31 @@ def test_a_disk_that_fills_while_staging_is_called_that_and_other_failures_are_n
         assert caught.value.stop_class == stop_class
         assert content(job.live) == OLD
         assert sorted(os.listdir(job.live)) == ["README.md", "pkg"]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("mkfifo M", "not a plain file. Move it away"),
+        ("mkdir M", "Move it away"),
+        ("echo garbage > M", "Unpack the release of this folder over it again"),
+        ("echo {} > M", "Unpack the release of this folder over it again"),
+        ("ln -s pkg/a.py M", "Unpack the release of this folder over it again"),
+    ],
+)
+def test_a_swap_record_that_cannot_be_used_says_what_to_do(job: ZipJob, script: str, words: str) -> None:
+    """A pipe in its place held up every start of the command for good; what no parser takes ended without a way out."""
+    subprocess.run(["/bin/sh", "-ec", script.replace("M", SWAP)], cwd=job.live, check=True)
+    relaunch, why = mend_own_tree(str(job.live))
+    assert (relaunch, words in why) == (False, True), why
+    assert SWAP in why
+    for place in job.live.glob(f"{SWAP}*"):
+        place.rmdir() if place.is_dir() else place.unlink()
+    assert content(job.live) == OLD
+
+
+def test_the_count_of_tries_is_nobodys_edit(job: ZipJob) -> None:
+    (job.live / f"{SWAP}.tries").write_text("1")
+    assert changed_files(job.live, tree_hashes(job.live)) == ()
+    assert f"{SWAP}.tries" not in tree_hashes(job.live)
