@@ -16,7 +16,7 @@ from nedura.records import make_folder, read_json, write_json
 from nedura.text import clean
 from nedura.update.commit import guard
 from nedura.update.commit.zip_swap import recover_swap, swap_tree
-from nedura.update.commit.zip_tree import changed_files, gone_entries, name_fault, tree_hashes
+from nedura.update.commit.zip_tree import gone_entries, local_work, name_fault, tree_hashes
 from nedura.update.events import Committed, StepDone
 from nedura.update.source.release import windows_problem
 from nedura.update.state.archive import Entry, Limits, UnsafeArchive, extract, judge, open_archive
@@ -139,14 +139,8 @@ def _swap(job: ZipJob) -> str:
             stop_class="local_changes_blocked",
             advice="Install again from a checkout: ./run install",
         )
-    dirty = changed_files(job.live, installed)
-    if dirty:
-        more = f" and {len(dirty) - 1} more" if len(dirty) > 1 else ""
-        raise UpdateError(
-            f"The tree has changes of its own ({clean(dirty[0], 120)}{more}); an archive cannot carry them.",
-            stop_class="local_changes_blocked",
-            advice="Move them out of the tree, then try again.",
-        )
+    if (work := local_work(job.live, installed)) is not None:
+        raise work
     after = tree_hashes(job.tree)
     gone = gone_entries(job.live, installed, os.listdir(job.tree))
     note = job.tree / RELEASE

@@ -25,6 +25,7 @@ __all__ = [
     "changed_files",
     "gone_entries",
     "is_reserved",
+    "local_work",
     "name_fault",
     "tree_hashes",
 ]
@@ -40,6 +41,7 @@ OWN: Final = (SWAP, f"{SWAP}.tries", RELEASE, ".nedura-update.lock", ".install_m
 """Top-level files of ours in a live tree: nobody's edit (C044)."""
 PARTIAL: Final = f".{SWAP}.tmp."
 """How a marker begins that was being written by a process that died."""
+_AGAIN: Final = "Unpack the release that runs over the folder again, then try again."
 STOP_CLASS: Final[Mapping[Fault, str]] = {
     Fault.IN_USE: "files_in_use",
     Fault.DENIED: "permission_denied",
@@ -135,6 +137,37 @@ def changed_files(live: Path, installed: Mapping[str, str]) -> tuple[str, ...]:
     grafted = tuple(f"{graft}/" for graft in GRAFTS)
     names = {path for path in {*now, *installed} if now.get(path) != installed.get(path)}
     return tuple(sorted(path for path in names if not path.startswith(grafted)))
+
+
+def local_work(live: Path, installed: Mapping[str, str]) -> UpdateError | None:
+    """What stops a swap of this tree, by kind: each has its own way out. None when the tree is as it was installed.
+
+    Raises:
+        UpdateError: something in it cannot be read.
+    """
+    changed = changed_files(live, installed)
+    if not changed:
+        return None
+    lost = [path for path in changed if not os.path.lexists(live / path)]
+    added = [path for path in changed if path not in installed]
+    if len(added) == len(changed):
+        what, advice = (
+            "The tree has files of its own; an archive cannot carry them",
+            "Move them out of the tree, then try again.",
+        )
+    elif len(lost) == len(changed):
+        what, advice = "Files of this release are gone from the tree", _AGAIN
+    else:
+        what, advice = (
+            "The tree has changes of its own; an archive cannot carry them",
+            f"Keep a copy of what is yours elsewhere. {_AGAIN}",
+        )
+    more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+    return UpdateError(
+        f"{what}: {clean(changed[0], 120)}{more}.",
+        stop_class="local_changes_blocked",
+        advice=advice,
+    )
 
 
 def gone_entries(live: Path, installed: Iterable[str], names: Iterable[str]) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from nedura.records import make_folder
 from nedura.text import clean, redact
 from nedura.update.bounded import in_thread
 from nedura.update.commit.zip_rules import Fault, fault_of
-from nedura.update.commit.zip_tree import STOP_CLASS, changed_files
+from nedura.update.commit.zip_tree import STOP_CLASS, local_work
 from nedura.update.commit_point import paths_of
 from nedura.update.events import Notice, Prepared, Progress, StepDone
 from nedura.update.generation.build_checkout import wanted_builds
@@ -191,14 +191,8 @@ def _judge(run: Run, note: Note, version: str) -> None:
             stop_class="downgrade",
             advice="If you mean it: --allow-downgrade, or --rollback.",
         )
-    changed = changed_files(live_tree(run), note.files)
-    if changed:
-        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
-        raise UpdateError(
-            f"The tree has changes of its own ({clean(changed[0], 120)}{more}); an archive cannot carry them.",
-            stop_class="local_changes_blocked",
-            advice="Move them out of the tree, then try again.",
-        )
+    if (work := local_work(live_tree(run), note.files)) is not None:
+        raise work
 
 
 def _clear(stage: Path) -> None:

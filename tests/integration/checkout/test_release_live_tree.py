@@ -223,3 +223,39 @@ def test_the_count_of_tries_is_nobodys_edit(job: ZipJob) -> None:
     (job.live / f"{SWAP}.tries").write_text("1")
     assert changed_files(job.live, tree_hashes(job.live)) == ()
     assert f"{SWAP}.tries" not in tree_hashes(job.live)
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "way_out"),
+    [
+        ("rm README.md", "gone from the tree: README.md", "rm -f README.md; echo one > README.md"),
+        (
+            "echo mine > pkg/mine.py",
+            "files of its own; an archive cannot carry them: pkg/mine.py",
+            "mv pkg/mine.py ..",
+        ),
+        (
+            "echo mine > pkg/a.py",
+            "changes of its own; an archive cannot carry them: pkg/a.py",
+            "echo 'A = 1' > pkg/a.py",
+        ),
+        (
+            "echo mine > pkg/a.py; rm README.md; touch x",
+            "changes of its own; an archive cannot carry them: README.md and 2 more",
+            "",
+        ),
+    ],
+)
+async def test_what_stops_a_swap_is_named_with_a_way_out_that_works(
+    job: ZipJob, script: str, words: str, way_out: str
+) -> None:
+    """An edited or lost file was to be moved out of the tree, which made it no better."""
+    subprocess.run(["/bin/sh", "-ec", script], cwd=job.live, check=True)
+    with pytest.raises(UpdateError) as caught:
+        await run(job)
+    assert words in caught.value.message
+    assert ("npack the release" in caught.value.advice) is ("mine.py" not in words)
+    if way_out:
+        subprocess.run(["/bin/sh", "-ec", way_out], cwd=job.live, check=True)
+        await run(job)
+        assert (job.live / "pkg/a.py").read_text() == NEW["pkg/a.py"]
