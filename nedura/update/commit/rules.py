@@ -133,8 +133,8 @@ class Dirt:
 def sort_dirt(entries: Iterable[Entry], *, cr_only: Collection[str] = (), autocrlf: bool = False) -> Dirt:
     """Tell machine-made changes from a person's (facts/update.md 5.2 step 6).
 
-    `package-lock.json` churn is a machine's unless the manifest beside it is edited too. Line ends count as noise only when git converts
-    them here and nothing else is edited.
+    `package-lock.json` churn is a machine's unless a manifest that it may record, beside or below it, is edited or new. Line ends count as
+    noise only when git converts them here and nothing else is edited.
 
     Args:
         entries: the status.
@@ -142,14 +142,14 @@ def sort_dirt(entries: Iterable[Entry], *, cr_only: Collection[str] = (), autocr
         autocrlf: git converts line ends in this checkout.
     """
     tracked = [entry for entry in entries if not entry.untracked and not is_own(entry.path)]
-    changed = {entry.path for entry in tracked}
+    manifests = {entry.path for entry in entries if entry.path.rsplit("/", 1)[-1] == "package.json"}
     machine = {
         entry.path
         for entry in tracked
         if entry.path.rsplit("/", 1)[-1] == "package-lock.json"
         and entry.staged == " "
         and entry.worktree == "M"
-        and entry.path.removesuffix("package-lock.json") + "package.json" not in changed
+        and not any(path.startswith(entry.path.removesuffix("package-lock.json")) for path in manifests)
     }
     rest = [entry.path for entry in tracked if entry.path not in machine]
     noise = rest if autocrlf and rest and all(path in cr_only for path in rest) else []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -19,7 +19,7 @@ from nedura.errors import UpdateError
 from nedura.text import clean
 from nedura.update.source.index_note import at_the_index
 from nedura.update.source.source_git import SourceGit, SourceGitError
-from nedura.update.source.torn import changed_paths, content_of, is_gits, sync_paths
+from nedura.update.source.torn import Change, changed_paths, content_of, is_gits, stands, sync_paths
 
 __all__ = [
     "PREFIX",
@@ -260,7 +260,8 @@ def restore(git: SourceGit, parked: Parked, *, check: bool = True) -> Restored:
     if merged is None:
         return Restored(conflicts=tuple(sorted({*conflicts, *_blocked(git, parked, ())})))
     changed, removed = _difference(git, head, merged)
-    blocked = {*_blocked(git, parked, removed), *_others(git, head, merged, removed)}
+    changes = changed_paths(git, head, merged)
+    blocked = {*_blocked(git, parked, removed), *_others(git, changes, removed)}
     if blocked:
         return Restored(conflicts=tuple(sorted(blocked)))
     unsafe = _uncompilable(git, merged, changed) if check else ""
@@ -271,16 +272,24 @@ def restore(git: SourceGit, parked: Parked, *, check: bool = True) -> Restored:
             _unlink(git.checkout, path)
     with _TempIndex(git) as index:
         git.run("read-tree", merged, index=index)
-        write_paths(git, changed, index)
+        write_paths(git, sorted(set(changed).difference(_back_already(git, changes))), index)
     unstaged = _restage(git, parked, head)
     return Restored(paths=(*changed, *removed, *_restore_untracked(git, parked)), unstaged=unstaged)
 
 
-def _others(git: SourceGit, head: str, merged: str, removed: Sequence[str]) -> list[str]:
+def _back_already(git: SourceGit, changes: Iterable[Change]) -> Iterator[str]:
+    """Paths that hold what would be written: edits that never left, where the folder may be one that nobody can write in."""
+    for path, old_mode, old, new_mode, new in changes:
+        content = content_of(os.path.join(git.checkout, path))
+        if new_mode and stands(git, Change(path, new_mode, new, old_mode, old), content):
+            yield path
+
+
+def _others(git: SourceGit, changes: Iterable[Change], removed: Sequence[str]) -> list[str]:
     """Paths that hold neither side of the merge, nor the beginning of one: somebody wrote there since, and it is not written over."""
     return [
         change.path
-        for change in changed_paths(git, head, merged)
+        for change in changes
         if (change.new_mode or is_there(git.checkout, change.path))
         and (
             not is_gits(git, change, content_of(os.path.join(git.checkout, change.path)))

@@ -38,6 +38,7 @@ __all__ = [
     "is_torn",
     "mend",
     "put_back",
+    "stands",
     "sync_paths",
 ]
 
@@ -204,6 +205,11 @@ def _is(git: SourceGit, path: str, mode: int, blob: str, content: bytes | None) 
     return _blob_id(content, blob) == blob or content in _as_written(git, path, blob)
 
 
+def stands(git: SourceGit, change: Change, content: bytes | None) -> bool:
+    """Whether a path, which holds this content, is exactly as before the change."""
+    return _is(git, change.path, change.old_mode, change.old, content) and _mode_fits(git, change)
+
+
 def is_gits(git: SourceGit, change: Change, content: bytes | None) -> bool:
     """Whether what lies at a path was written (perhaps half) or removed by git, and is nobody's edit."""
     if content is None:
@@ -229,7 +235,7 @@ def put_back(git: SourceGit, pre: str, target: str) -> int:
     gone: list[str] = []
     for change in changed_paths(git, pre, target):
         content = content_of(os.path.join(git.checkout, change.path))
-        if _is(git, change.path, change.old_mode, change.old, content) and _mode_fits(git, change):
+        if stands(git, change, content):
             continue
         if is_gits(git, change, content):
             (back if change.old_mode else gone).append(change.path)

@@ -6,10 +6,13 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import attrs
 import pytest
 
 from nedura.errors import UpdateError
 from nedura.testing.installs import git
+from nedura.update.commit.waiting import remind
+from nedura.update.source.source_git import SourceGit
 from tests.integration.checkout.trees import FILES, Tree, ahead, make_tree, run_move, whole
 
 PRECIOUS = "precious\n"
@@ -166,3 +169,26 @@ async def test_compiled_code_where_a_file_comes_is_nobodys_edit(tree: Tree) -> N
     assert result.error is None, result.error
     whole(tree, target)
     assert (result.actions, tree.stashes) == ([], [])
+
+
+async def test_edits_that_cannot_leave_are_parked_by_no_run(tree: Tree, tmp_path: Path) -> None:
+    """In a folder that nobody may write in: nothing has left, so nothing needs to be written back, and no entry is left over."""
+    (tree.checkout / "kept.txt").write_text("mine\n")
+    before, head = tree.status, tree.head
+    target, fake, asked = ahead(tree), tmp_path / "bin/git", tmp_path / "asked"
+    fake.parent.mkdir()
+    real = tree.runner().program
+    fake.write_text(
+        f'#!/bin/sh\ncase "$*" in *" checkout-index "*) cat > {asked}; if grep -q kept.txt {asked}; then\n'
+        f'echo "error: unable to unlink old kept.txt: Permission denied" >&2; exit 1; fi; exec {real} "$@" < {asked};; esac\n'
+        f'exec {real} "$@"\n'
+    )
+    fake.chmod(0o755)
+    job = tree.job(target)
+    job = attrs.evolve(job, git=SourceGit(str(fake), job.git.checkout, job.git.git_dir))
+    for _ in range(2):
+        result = await run_move(job)
+        assert isinstance(result.error, UpdateError)
+        assert "Permission denied" in result.error.message
+        assert (tree.head, tree.status, tree.stashes) == (head, before, [])
+        assert remind(job.git) is None

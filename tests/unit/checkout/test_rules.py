@@ -107,6 +107,10 @@ def test_lock_file_churn_is_a_machines_unless_its_manifest_is_edited() -> None:
     assert set(dirt.edits) == {"package-lock.json", "package.json"}
     assert sort_dirt([entry("package-lock.json", "M ")]).edits == ("package-lock.json",), "staged on purpose"
     assert sort_dirt([entry("my-package-lock.json")]).edits == ("my-package-lock.json",)
+    for code in (" M", "??"):  # of a workspace, edited or new: the lock at the top records it
+        dirt = sort_dirt([entry("package-lock.json"), entry("apps/web/package.json", code)])
+        assert dirt.machine == ()
+        assert "package-lock.json" in dirt.edits
 
 
 def test_line_ends_are_noise_only_when_nothing_else_is_edited_and_git_converts() -> None:
