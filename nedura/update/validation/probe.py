@@ -19,7 +19,7 @@ from nedura.text import clean
 from nedura.update.bounded import Finished, in_thread, run_bounded
 from nedura.update.generation.environment import discard
 from nedura.update.run import Candidate
-from nedura.update.validation.probe_state import copy_state, smallest
+from nedura.update.validation.probe_state import Copied, copy_state, smallest
 from nedura.update.validation.verdict import CHECK_KILLED, killed_by
 
 __all__ = ["PROBE_DEADLINE", "gateway_module", "run_probe"]
@@ -103,14 +103,14 @@ async def run_probe(
         if number
         else f"{clean(candidate.identity.code_version or 'the new version', 40)}"
     )
-    return f"gateway of {which} answered, {len(copied)} files of copied state"
+    return f"gateway of {which} answered, {len(copied.names)} files of copied state{copied.note}"
 
 
-def _copy(profiles: Sequence[tuple[str, Path]], target: Path) -> list[str]:
+def _copy(profiles: Sequence[tuple[str, Path]], target: Path) -> Copied:
     chosen = smallest(profiles)
     if chosen is None:
         make_folder(target)
-        return []
+        return Copied()
     try:
         return copy_state(chosen[1], target)
     except (NeduraError, OSError) as error:

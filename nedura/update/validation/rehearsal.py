@@ -50,7 +50,7 @@ def run_rehearsal(
         return "this version has nothing to rehearse"
     folder = paths.folder / f".tmp.rehearsal.{secrets.token_hex(4)}"
     try:
-        homes = _copies(folder, profiles)
+        homes, note = _copies(folder, profiles)
         usable = {str(home): name for home, name in homes.items() if not rehearse(home)}
         if usable:
             _ask(candidate, usable, environ)
@@ -58,19 +58,20 @@ def run_rehearsal(
         discard(folder)
     skipped = len(homes) - len(usable)
     many = f"{len(usable)} home{'' if len(usable) == 1 else 's'}"
-    return many + (f", {skipped} that this version cannot open either" if skipped else "")
+    return many + note + (f", {skipped} that this version cannot open either" if skipped else "")
 
 
-def _copies(folder: Path, profiles: Sequence[tuple[str, Path]]) -> dict[Path, str]:
-    """Copies of what is rehearsed: copy -> profile's name."""
+def _copies(folder: Path, profiles: Sequence[tuple[str, Path]]) -> tuple[dict[Path, str], str]:
+    """Copies of what is rehearsed (copy -> profile's name), and what to note of state that was too large for one."""
     least = smallest(profiles)
     found: dict[Path, str] = {}
+    note = ""
     make_folder(folder)
     for number, (name, home) in enumerate(profiles):
         copy = folder / str(number)
         try:
             if least is not None and home == least[1]:
-                copy_state(home, copy)
+                note = copy_state(home, copy).note
             else:
                 make_folder(copy)
                 if (home / CONFIG_FILE).is_file():
@@ -80,7 +81,7 @@ def _copies(folder: Path, profiles: Sequence[tuple[str, Path]]) -> dict[Path, st
                 f"The state of profile {clean(name)} cannot be copied: {clean(error)}", stop_class="rehearsal"
             ) from error
         found[copy] = name
-    return found
+    return found, note
 
 
 def _ask(candidate: Candidate, homes: dict[str, str], environ: dict[str, str]) -> None:

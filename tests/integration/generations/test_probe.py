@@ -109,7 +109,7 @@ def test_a_copy_is_consistent_and_private(tmp_path: Path) -> None:
     try:
         live.execute("PRAGMA journal_mode=WAL")
         live.execute("INSERT INTO t VALUES (8)")
-        assert set(copy_state(home, tmp_path / "copy")) == {"state.db", "config.yaml"}
+        assert set(copy_state(home, tmp_path / "copy").names) == {"state.db", "config.yaml"}
     finally:
         live.close()
     copied = sqlite3.connect(tmp_path / "copy/state.db")
