@@ -77,9 +77,9 @@ class Armed:
                 str(run.checkout)
             )  # a move that could not be undone stays owed until a launch has mended it
         if run.layout == "zip" and run.checkout is not None and run.candidate is not None:
-            from nedura.update.commit.zip_swap import SWAP  # only an unpacked release needs it
+            from nedura.update.commit.zip_swap import is_half_swapped  # only an unpacked release needs it
 
-            if (run.checkout / SWAP).exists():
+            if is_half_swapped(run.checkout):
                 return True  # likewise
             return running_code(run.checkout / RELEASE).code_sha == run.candidate.target
         if run.layout != "sealed" or run.candidate is None:
@@ -98,10 +98,10 @@ class Armed:
             head = checkout_head(run.checkout)
             return head == candidate.target != run.before.code_sha and not is_torn(str(run.checkout))
         if run.layout == "zip" and run.checkout is not None:
-            from nedura.update.commit.zip_swap import SWAP  # as above
+            from nedura.update.commit.zip_swap import is_half_swapped  # as above
 
             now = running_code(run.checkout / RELEASE).code_sha
-            return now == candidate.target != run.before.code_sha and not (run.checkout / SWAP).exists()
+            return now == candidate.target != run.before.code_sha and not is_half_swapped(run.checkout)
         return run.layout == "sealed" and self.moved(run)
 
     def moved_on(self, run: Run) -> None:

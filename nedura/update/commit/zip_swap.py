@@ -24,7 +24,7 @@ from nedura.update.commit.zip_stage import stage_tree
 from nedura.update.commit.zip_tree import OLD, PARTIAL, PRESERVED, STAGING, STOP_CLASS, SWAP, changed_files
 from nedura.update.ledger.owner import Owner, is_alive, myself
 
-__all__ = ["SWAP", "recover_swap", "swap_tree"]
+__all__ = ["SWAP", "is_half_swapped", "recover_swap", "swap_tree"]
 
 _AS_IT_WAS: Final = "Everything is as it was."
 _BY_HAND: Final = f"Unpack the release of this folder over it again, then remove {SWAP}."
@@ -419,6 +419,17 @@ def recover_swap(live: PurePath, *, files: SwapFiles = HERE) -> str:
             f"An interrupted swap of {clean(str(live), 200)} cannot be undone: {clean(swap.at_work, 160)}: {_why(error)}."
         ) from error
     return "undone"
+
+
+def is_half_swapped(live: PurePath, *, files: SwapFiles = HERE) -> bool:
+    """Whether a swap began and is neither whole nor undone; a whole one whose old copies wait for their removal is not."""
+    try:
+        record: Any = files.system.read_record(files.at(live / SWAP))
+    except RecordMissing:
+        return False
+    except StoreError:
+        return True  # cannot be told
+    return not isinstance(record, dict) or record.get("phase") != "done"
 
 
 def _is_sound(name: str, spelled: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import subprocess
@@ -13,12 +14,16 @@ from pathlib import Path
 
 import pytest
 
+from nedura.clock import SystemClock
 from nedura.errors import StoreError, UpdateError
+from nedura.installs import RELEASE, CodeIdentity
 from nedura.records import write_json
 from nedura.update.commit.zip import ZipJob, move_zip
 from nedura.update.commit.zip_files import OsCalls, SwapFiles
 from nedura.update.commit.zip_swap import SWAP, recover_swap, swap_tree
 from nedura.update.commit.zip_tree import changed_files, tree_hashes
+from nedura.update.commit_point import Armed
+from nedura.update.run import Candidate, Run
 from nedura.whole import mend_own_tree
 
 OLD = {"pkg/a.py": "A = 1\n", "pkg/sub/b.py": "B = 1\n", "README.md": "one\n"}
@@ -259,3 +264,28 @@ async def test_what_stops_a_swap_is_named_with_a_way_out_that_works(
         subprocess.run(["/bin/sh", "-ec", way_out], cwd=job.live, check=True)
         await run(job)
         assert (job.live / "pkg/a.py").read_text() == NEW["pkg/a.py"]
+
+
+def test_old_copies_that_wait_are_no_move_of_the_next_run(job: ZipJob, tmp_path: Path) -> None:
+    """The next update is refused before it moves anything: what it had armed would have stayed armed for code that never came."""
+    swap_tree(job.tree, job.live, files=SwapFiles(Closed("pkg.nedura-update-old")))
+    write_json(job.live / RELEASE, {"schema": 1, "commit": "ab" * 20, "version": "2", "files": {}})
+    assert (job.live / SWAP).exists()
+
+    def of(commit: str) -> Run:
+        code = CodeIdentity(code_sha=commit)
+        candidate = Candidate(
+            layout="zip", identity=code, folder=tmp_path, tree=tmp_path, python=tmp_path, target=commit
+        )
+        return Run(
+            run_id="x", root_home=tmp_path, home=tmp_path, clock=SystemClock(), started_at=0.0, environ={}, layout="zip",
+            candidate=candidate, checkout=job.live, before=CodeIdentity(code_sha="00" * 20),
+        )  # fmt: skip
+
+    assert not Armed(marker=None).moved(of("cd" * 20))
+    assert Armed(marker=None).arrived(of("ab" * 20)), "and a swap that is whole has arrived all the same"
+    marker = json.loads((job.live / SWAP).read_text())
+    (job.live / SWAP).write_text(json.dumps({**marker, "phase": "swapping"}))
+    assert Armed(marker=None).moved(of("cd" * 20))
+    (job.live / SWAP).write_text("garbage")
+    assert Armed(marker=None).moved(of("cd" * 20))
