@@ -16,10 +16,10 @@ from typing import Any, Final
 import attrs
 
 from nedura.errors import RecordCorrupt, StoreError, UpdateError
-from nedura.installs import GENERATION_NAME, CodeIdentity, InstallPaths
+from nedura.installs import GENERATION_NAME, CodeIdentity, InstallPaths, read_identity
 from nedura.records import fsync_folder, read_json, write_bytes, write_json
 from nedura.update.generation.environment import sync_filesystem
-from nedura.update.generation.thin import flip, next_name, protect
+from nedura.update.generation.thin import flip, next_name, protect, venv_faults
 from nedura.update.generation.tree_files import Base, Seen, read_files
 from nedura.update.generation.tree_rules import Entry
 from nedura.update.state.levels import StateRange
@@ -186,7 +186,7 @@ def read_generation(folder: Path, manifest: Manifest) -> dict[str, Seen]:
 
 
 def verify_generation(folder: Path, seen: Mapping[str, Seen] | None = None) -> list[str]:
-    """Paths whose bytes or kind are not what the manifest says.
+    """Paths whose bytes or kind are not what the manifest says, and parts of its launch path that cannot start it.
 
     Args:
         folder: the generation.
@@ -200,7 +200,12 @@ def verify_generation(folder: Path, seen: Mapping[str, Seen] | None = None) -> l
     expected = {path: manifest.written.get(path, oid) for path, (_, oid) in manifest.files.items()} | dict(
         manifest.built
     )
-    return sorted(path for path, oid in expected.items() if path not in found or found[path].oid != oid)
+    changed = sorted(path for path, oid in expected.items() if path not in found or found[path].oid != oid)
+    try:
+        whole = read_identity(folder) == manifest.identity
+    except StoreError:
+        whole = False
+    return changed + ([] if whole else ["identity.json"]) + venv_faults(folder)
 
 
 def point(paths: InstallPaths, pointer: Path, folder: Path | None, *, durable: bool = True) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import attrs
 
 from nedura.errors import StoreError, UpdateError
-from nedura.installs import read_identity
 from nedura.text import clean
 from nedura.update.bounded import in_thread
 from nedura.update.commit_point import paths_of
@@ -112,7 +111,9 @@ async def _kept_generation(run: Run, receipt: Mapping[str, Any]) -> AsyncGenerat
     damaged = await in_thread(verify_generation, folder)
     if damaged:
         raise UpdateError(
-            f"Generation {name} is damaged: {', '.join(damaged[:3])}.", stop_class="damaged_generation"
+            f"Generation {name} is damaged: {', '.join(damaged[:3])}.",
+            stop_class="damaged_generation",
+            advice=f"What runs stays; a newer version comes with: {run.product.command} update",
         )
     yield StepDone(name="verify_generation", detail=f"{name} is whole, every byte")
     candidate = await asyncio.to_thread(_candidate, folder)
@@ -124,7 +125,7 @@ def _kept(run: Run) -> dict[str, str]:
     for folder in list_generations(paths_of(run)):
         if is_generation(folder):
             try:
-                found[folder.name] = read_identity(folder).code_sha
+                found[folder.name] = read_manifest(folder).identity.code_sha
             except StoreError:
                 continue
     return found

@@ -17,10 +17,11 @@ from nedura.records import fsync_folder, make_folder
 from nedura.update.generation.damage import HOOKS, PIN_LINE, module_code
 from nedura.update.generation.interpreter import Interpreter
 
-__all__ = ["UNSUPPORTED", "flip", "next_name", "protect", "python_of", "write_venv"]
+__all__ = ["UNSUPPORTED", "flip", "next_name", "protect", "python_of", "venv_faults", "write_venv"]
 
 UNSUPPORTED: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EINVAL})
 """What flock says on a folder of a file system that cannot do it (NFS may not)."""
+_NO_SITE: Final = "include-system-site-packages = false"
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PIN: Final = '''\
 """Pins this process to one generation and holds its lease (a shared flock that ends with the process). Written by nedura."""
@@ -120,7 +121,7 @@ def write_venv(
     )
     pin += HOOKS
     home = os.path.dirname(python.path)
-    _new_file(venv / "pyvenv.cfg", f"home = {home}\ninclude-system-site-packages = false\n")
+    _new_file(venv / "pyvenv.cfg", f"home = {home}\n{_NO_SITE}\n")
     _new_file(site_packages / "_generation.pth", PIN_LINE)
     _new_file(site_packages / "_generation.py", pin)
     _new_file(site_packages / "_damage.py", module_code())
@@ -131,6 +132,40 @@ def _new_file(path: Path, text: str) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o444)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(text)
+
+
+def venv_faults(folder: Path) -> list[str]:
+    """Parts of a generation's virtual environment that no start can go through, judged by their form: other versions wrote others."""
+    venv = folder / "venv"
+    found = []
+    python = python_of(folder)
+    if not (
+        python.is_symlink() and python.is_file() and os.access(python, os.X_OK) and python.stat().st_size
+    ):
+        found.append("venv/bin/python")
+    lines = _lines(venv / "pyvenv.cfg")
+    if lines[:1] == [] or not lines[0].startswith("home = /") or lines[1:2] != [_NO_SITE]:
+        found.append("venv/pyvenv.cfg")
+    (library,) = [*venv.glob("lib/python*/site-packages")][:1] or (venv / "lib",)
+    asked = "".join(_lines(library / "_generation.pth"))
+    end = (
+        "WHOLE = True" if "_generation.WHOLE" in asked else "LEASE = os.open("
+    )  # the pin's last line, where the start asks for it
+    for name, whole in (
+        ("_generation.pth", "import _generation" in asked),
+        ("_generation.py", any(end in line for line in _lines(library / "_generation.py"))),
+    ):
+        if not whole:
+            found.append(str((library / name).relative_to(folder)))
+    return found
+
+
+def _lines(file: Path) -> list[str]:
+    """The whole lines of a small text; none when it cannot be read, or is no text."""
+    try:
+        return file.read_text("utf-8").split("\n")[:-1]
+    except (OSError, ValueError):
+        return []
 
 
 def python_of(folder: Path) -> Path:

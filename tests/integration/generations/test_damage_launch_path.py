@@ -16,6 +16,7 @@ from nedura.installs import InstallPaths
 from nedura.product import NEDURA
 from nedura.testing.installs import TOY, TOY_FILES, Site, make_origin, make_site, own_files
 from nedura.update.generation.damage import damage
+from nedura.update.generation.generations import verify_generation
 from nedura.update.generation.install import install_checkout
 
 WAYS = ("gone", "empty", "garbled", "cut", "folder", "dangling")
@@ -114,6 +115,16 @@ def test_an_interpreter_that_is_no_program_is_replaced(site: Site, how: str) -> 
     done = site.run("--version")
     assert (done.returncode, done.stdout[:7], len(done.stderr.splitlines())) == (0, "nedura ", 1), done.stderr
     assert "generation 000002 uses Python" in done.stderr
+
+
+@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("part", [*LAUNCH_PATH.values(), PYTHON, GENERATION + "identity.json"])
+def test_the_look_at_a_generation_sees_it(site: Site, part: str, how: str) -> None:
+    """A way back moved the pointer to a generation that no launcher then started."""
+    folder = site.paths.generations / "000001"
+    assert verify_generation(folder) == []
+    spoil(site, part, how)
+    assert len(verify_generation(folder)) == (2 if part.endswith("venv/lib") else 1)
 
 
 def test_a_venv_that_is_gone_is_made_anew(site: Site) -> None:
