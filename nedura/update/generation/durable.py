@@ -82,8 +82,10 @@ def own_folder(folder: Path) -> Path:
     make_folder(folder)
     if folder.is_symlink():
         raise UnsafePath(f"{clean(str(folder), 300)} is a link.", advice="Move it away.")
-    if folder.lstat().st_uid != os.geteuid():
-        raise UnsafePath(f"{clean(str(folder), 300)} belongs to another user.", advice="Move it away.")
+    owner = folder.lstat().st_uid
+    if owner != os.geteuid():
+        advice = f"Run it as that user: sudo -u '#{owner}' ..." if os.geteuid() == 0 else "Move it away."
+        raise UnsafePath(f"{clean(str(folder), 300)} belongs to another user.", advice=advice)
     os.chmod(folder, 0o700)
     return folder
 

@@ -15,11 +15,11 @@ from nedura.config import edit_config, read_config, set_value
 from nedura.errors import NeduraError, RecordMissing, StoreError
 from nedura.records import read_json
 from nedura.update.events_snapshot import NetRestored
-from nedura.update.state.place import place_database, place_file, refuse_if_held, set_aside
+from nedura.update.state.place import place_database, place_file, refuse_if_held
 from nedura.update.state.restore import damages
 from nedura.update.state.restore_rules import count_jobs, lost_settings
-from nedura.update.state.snapshot_manifest import FOLDER, list_snapshots, snapshot_folder
-from nedura.update.state.sqlite import DatabaseError, check_live
+from nedura.update.state.snapshot_manifest import FOLDER, list_snapshots, read_manifest, snapshot_folder
+from nedura.update.state.sqlite import DamagedDatabase, check_live
 
 __all__ = ["NETS", "cron_net", "run_nets", "settings_net", "state_net"]
 
@@ -66,27 +66,44 @@ def settings_net(profile: str, home: Path, snapshot_id: str, now: float) -> NetR
 
 
 def state_net(profile: str, home: Path, snapshot_id: str, now: float) -> NetRestored | None:
-    """Check the state database; a damaged one is set aside byte for byte and replaced by the newest copy that passes."""
+    """Check the state database; a damaged one is set aside byte for byte and replaced by the newest copy that passes.
+
+    One that cannot be looked at (locked, no rights, a full disk) is told and left alone: its newest rows are nowhere else.
+    """
     live = home / "state.db"
     if not live.exists():
         return None
-    try:
-        check_live(live)
+    damage = _damage_of(live, home, snapshot_id)
+    if not damage:
         return None
-    except DatabaseError as error:
-        damage = error.message
     refuse_if_held(live)
     for manifest in reversed(list_snapshots(home)[0]):
         folder = home / FOLDER / manifest.id
-        if "state.db" not in manifest.files or "state.db" in damages(folder, manifest):
+        if not manifest.files.get("state.db") or "state.db" in damages(folder, manifest):
             continue
-        aside = set_aside(live, now=now)
-        place_database(folder / "state.db", live, now=now)
-        detail = f"{damage} Restored from {manifest.id}; the damaged file is kept as {aside.name}"
+        aside = place_database(folder / "state.db", live, now=now)
+        kept = f"; the damaged file is kept as {aside.name}" if aside is not None else ""
+        detail = f"{damage} Restored from {manifest.id}{kept}"
         return NetRestored(profile=profile, net="state_db", ok=True, detail=detail)
     return NetRestored(
         profile=profile, net="state_db", ok=False, detail=f"{damage} No snapshot has a whole copy"
     )
+
+
+def _damage_of(live: Path, home: Path, snapshot_id: str) -> str:
+    """What is wrong with the bytes of the state database; empty when nothing is.
+
+    Raises:
+        DatabaseError: that cannot be told.
+    """
+    try:
+        check_live(live)
+    except DamagedDatabase as error:
+        return error.message
+    if live.stat().st_size or not snapshot_id:
+        return ""
+    saved = read_manifest(snapshot_folder(home, snapshot_id)).files.get("state.db", 0)
+    return "state.db is empty and was not when the update began." if saved else ""
 
 
 Net = Callable[[str, Path, str, float], NetRestored | None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from nedura.update.generation.durable import fsync_file
 from nedura.update.state.raw_file import raw_file
 from nedura.update.state.snapshot_set import SQLITE_SIDES
 from nedura.update.state.snapshot_take import copy_plain
-from nedura.update.state.sqlite import DatabaseError, check_live, holders, overwrite
+from nedura.update.state.sqlite import DamagedDatabase, check_live, holders, overwrite
 
 __all__ = [
     "cut_off",
@@ -51,8 +52,8 @@ def judge_place(live: Path, *, database: bool = False) -> None:
         RefusedError: a process has it open.
         StoreError: something else is in its place, or its folder cannot be written.
     """
-    target = Path(os.path.realpath(live)) if live.is_symlink() else live
     try:
+        target = Path(os.path.realpath(live)) if live.is_symlink() else live
         if os.path.lexists(target) and not target.is_file():
             raise StoreError(
                 f"{clean(str(target), 300)} is not a regular file; nothing was changed.",
@@ -120,9 +121,10 @@ def refuse_if_held(live: Path, then: str = "nothing was changed") -> None:
         pass  # lets go of a descriptor that a copy kept while this process had the file open (raw_file.py)
     found = holders(live)
     if found:
-        shown = ", ".join(str(pid) for pid in found[:5])
+        seen = ", ".join(str(pid) for pid in found[:5] if pid)
+        where = f"in process {seen}" if seen else "in a process of another container or machine"
         raise RefusedError(
-            f"{clean(live.name)} is open in process {shown}; {then}.",
+            f"{clean(live.name)} is open {where}; {then}.",
             advice="Stop it first, for example: nedura gateway stop",
         )
 
@@ -144,7 +146,7 @@ def cut_off(error: NeduraError | OSError, done: int, total: int) -> NeduraError:
     )
 
 
-def place_database(copy: Path, live: Path, *, now: float) -> None:
+def place_database(copy: Path, live: Path, *, now: float) -> Path | None:
     """Give a database the content of a checked copy.
 
     A link of the owner's own is written through: side files lie beside the file that it leads to.
@@ -152,25 +154,30 @@ def place_database(copy: Path, live: Path, *, now: float) -> None:
     byte for byte first. Where there is none, left-over side files are removed before the copy appears, because SQLite would replay
     a foreign log into it.
 
+    Returns:
+        Where a damaged one is kept; None when there was none.
+
     Raises:
         RefusedError: a process has it open.
         StoreError: it cannot be done; the old content stands.
     """
     live = Path(os.path.realpath(live))
     refuse_if_held(live, STAYS)
+    aside = None
     if live.exists():
         try:
             check_live(live)
             overwrite(live, copy)
             check_live(live)
-        except DatabaseError:
+        except DamagedDatabase:
             refuse_if_held(live, STAYS)
-            set_aside(live, now=now)
+            aside = set_aside(live, now=now)
         else:
-            return
+            return None
     for side in SQLITE_SIDES:
         remove(live.with_name(live.name + side))
     place_file(copy, live)
+    return aside
 
 
 def set_aside(live: Path, *, now: float) -> Path:
@@ -179,30 +186,60 @@ def set_aside(live: Path, *, now: float) -> Path:
     The database itself stays in place as a second name until the caller renames over it, so it is never missing.
 
     Raises:
-        StoreError: it cannot be kept.
+        StoreError: it cannot be kept; nothing was moved.
     """
     live = Path(os.path.realpath(live))
-    stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S")
-    aside = live.with_name(f"{live.name}{ASIDE}{stamp}")
+    aside = _free_aside(live, datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S"))
+    moved: list[tuple[Path, Path]] = []
     try:
+        _second_name(live, aside)  # first: what cannot be kept keeps its log, too
         for side in SQLITE_SIDES:
-            path = live.with_name(live.name + side)
+            path, there = live.with_name(live.name + side), aside.with_name(aside.name + side)
             if path.exists():
-                os.rename(path, aside.with_name(aside.name + side))
-        if not aside.exists():
-            os.link(live, aside)
+                os.rename(path, there)
+                moved.append((path, there))
         fsync_folder(live.parent)
-        _prune_aside(live)
     except OSError as error:
-        raise StoreError(f"{clean(live.name)} cannot be set aside: {error.strerror}.") from error
+        for path, there in moved:
+            os.rename(there, path)
+        aside.unlink(missing_ok=True)
+        raise StoreError(
+            f"{clean(live.name)} cannot be set aside: {error.strerror}.",
+            advice="Check its owner and the free space.",
+        ) from error
+    _prune_aside(live)
     return aside
 
 
+def _free_aside(live: Path, stamp: str) -> Path:
+    path, number = live.with_name(f"{live.name}{ASIDE}{stamp}"), 2
+    while os.path.lexists(path):
+        path, number = live.with_name(f"{live.name}{ASIDE}{stamp}-{number}"), number + 1
+    return path
+
+
+def _second_name(live: Path, aside: Path) -> None:
+    """A hard link, or a copy where the file system or the file's owner allows none."""
+    try:
+        os.link(live, aside)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+        try:
+            copy_plain(live, aside)
+            fsync_file(aside)
+        except OSError:
+            aside.unlink(missing_ok=True)
+            raise
+
+
 def _prune_aside(live: Path) -> None:
+    """Only the newest sets stay; what cannot go stays, too."""
     prefix = live.name + ASIDE
     stamp_length = len("YYYYMMDD-HHMMSS")
     names = [name for name in os.listdir(live.parent) if name.startswith(prefix)]
     stamps = sorted({name[len(prefix) : len(prefix) + stamp_length] for name in names})
     for name in names:
         if name[len(prefix) : len(prefix) + stamp_length] in stamps[:-ASIDE_KEEP]:
-            (live.parent / name).unlink()
+            with contextlib.suppress(OSError):
+                (live.parent / name).unlink()

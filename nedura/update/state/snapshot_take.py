@@ -5,6 +5,7 @@ Blocking code: it runs in a thread of its own, and stops between files when aske
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import secrets
@@ -125,7 +126,7 @@ def take_snapshot(
         now: unix seconds, for the id.
         stop: ends it between files and while waiting.
         taking: progress, filled in.
-        busy_limit: seconds that a locked database is waited for.
+        busy_limit: seconds that locked databases are waited for, all together.
         monotonic: clock in seconds.
 
     Returns:
@@ -162,7 +163,8 @@ def _sweep(root: Path) -> None:
     """Remove what killed runs left; the lock says that nobody works in them."""
     for name in os.listdir(root):
         if name.startswith(".") and name.endswith(".partial"):
-            remove_tree(root / name)
+            with contextlib.suppress(StoreError):  # what cannot go stays; it costs this snapshot nothing
+                remove_tree(root / name)
 
 
 def _admit(root: Path, sources: list[Source], cap: int | None) -> None:
@@ -191,6 +193,9 @@ def _take(
     monotonic: Callable[[], float],
 ) -> Taken | None:
     content, databases = _Content(), list[_Database]()
+    patience = (
+        busy_limit  # one for all: a holder of several must not cost its limit once for each (case C009)
+    )
     for source in sources:
         if stop.is_set():
             raise StoreError("The snapshot was stopped.")
@@ -199,7 +204,10 @@ def _take(
         elif cap is not None and _bytes_now(source) > cap:
             content.oversized.append(source.relative)
         else:
-            _capture(source, stage, content, databases, stop, taking, busy_limit, monotonic)
+            failed, began = len(content.failed) + len(content.failed_dbs), monotonic()
+            _capture(source, stage, content, databases, stop, taking, patience, monotonic)
+            if len(content.failed) + len(content.failed_dbs) > failed:
+                patience = max(0.0, patience - (monotonic() - began))
     taking.current, taking.target = "checking", None
     _check(content, databases, stop)
     sync_filesystem(stage)

@@ -27,6 +27,7 @@ from nedura.update.state.raw_file import is_open_here, is_sqlite, raw_file, read
 
 __all__ = [
     "BUSY_LIMIT",
+    "DamagedDatabase",
     "DatabaseError",
     "check_copy",
     "check_live",
@@ -39,6 +40,8 @@ __all__ = [
 BUSY_LIMIT: Final = 10.0
 """Seconds of continuous BUSY or LOCKED after which a copy gives up."""
 BUSY_SLEEP: Final = 0.05
+STILL: Final = "still"
+"""Way to open a database on a file system that nobody can write."""
 PIECE: Final = 256 * 1024
 """Bytes that are read, hashed and written while they are in the processor's own cache; a copy may stop between two."""
 _BUSY_CODES: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
@@ -53,20 +56,42 @@ class DatabaseError(StoreError):
     code = "database"
 
 
+class DamagedDatabase(DatabaseError):
+    """Raised when the bytes are no whole database. Every other fault (locked, no rights, a full disk) says nothing about them."""
+
+
+_DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def _says_damage(error: BaseException) -> bool:
+    """Whether SQLite found the bytes wrong; also when the file ends within a page."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and (code & 0xFF in _DAMAGE or code == sqlite3.SQLITE_IOERR_SHORT_READ)
+
+
+def _why(error: sqlite3.Error | OSError) -> str:
+    return clean(error.strerror if isinstance(error, OSError) and error.strerror else error)
+
+
 def _uri(path: Path, query: str) -> str:
     return f"{Path(os.path.abspath(path)).as_uri()}?{query}"
 
 
 def _open_source(path: Path, mode: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(_uri(path, f"mode={mode}"), uri=True, timeout=0, check_same_thread=False)
+    query = "mode=ro&immutable=1" if mode == STILL else f"mode={mode}"
+    connection = sqlite3.connect(_uri(path, query), uri=True, timeout=0, check_same_thread=False)
     connection.execute("PRAGMA query_only=1")
     return connection
 
 
 def _source_mode(path: Path) -> str:
-    """Read-only, except for a write-ahead database that nobody has open: a read-only reader would leave its side files behind."""
+    """Read-only, except for a write-ahead database that nobody has open: a read-only reader would leave its side files behind, or
+    could not read it at all where no file can be made (a disk that was mounted read-only after a fault).
+    """
     header = read_start(path, 20)
     unopened = header[18:19] == b"\x02" and not os.path.lexists(f"{path}-wal")
+    if unopened and os.statvfs(path).f_flag & os.ST_RDONLY:
+        return STILL
     return "rw" if unopened and os.access(path, os.W_OK) else "ro"
 
 
@@ -104,7 +129,7 @@ def copy_database(
             # A crashed writer left a journal; whoever opens the database next rolls it back, so we may as well.
             _copy(source, target, "rw", stop, busy_limit, monotonic, digest)
     except (sqlite3.Error, OSError) as error:
-        raise DatabaseError(f"{clean(source.name)} cannot be copied: {clean(error)}.") from error
+        raise DatabaseError(f"{clean(source.name)} cannot be copied: {_why(error)}.") from error
 
 
 def _copy(
@@ -123,7 +148,8 @@ def _copy(
     def progress(status: int, remaining: int, total: int) -> None:
         _go_on(stop)
         if status in _BUSY_CODES and monotonic() - started > busy_limit:
-            raise DatabaseError(f"{clean(source.name)} stayed locked for more than {busy_limit:.0f} s.")
+            how_long = f"stayed locked for more than {busy_limit:.0f} s" if busy_limit >= 1 else "is locked"
+            raise DatabaseError(f"{clean(source.name)} {how_long}.")
 
     with (
         closing(_open_source(source, mode)) as reading,
@@ -229,7 +255,8 @@ def check_copy(path: Path) -> None:
     """`quick_check` and a read of the schema on a private, finished copy; leaves no side files. Blocks the thread.
 
     Raises:
-        DatabaseError: the copy is not whole.
+        DamagedDatabase: the copy is not whole.
+        DatabaseError: it could not be read.
     """
     with _checking(path), closing(sqlite3.connect(_uri(path, "mode=ro&immutable=1"), uri=True)) as connection:
         _quick_check(connection, path)
@@ -239,12 +266,13 @@ def check_live(path: Path, *, busy: float = 2.0) -> None:
     """The same for a database in use. Blocks the thread.
 
     Raises:
-        DatabaseError: damaged, or it could not be read.
+        DamagedDatabase: it is not whole.
+        DatabaseError: it could not be read, which says nothing about it.
     """
     path = Path(os.path.realpath(path))  # its log lies beside the real file
     with _checking(path):
         if not is_sqlite(path) and path.stat().st_size:
-            raise DatabaseError(f"{clean(path.name)} is not a SQLite database.")
+            raise DamagedDatabase(f"{clean(path.name)} is not a SQLite database.")
         with closing(_open_source(path, _source_mode(path))) as connection:
             connection.execute(f"PRAGMA busy_timeout={int(busy * 1000)}")
             _quick_check(connection, path)
@@ -255,7 +283,7 @@ def _quick_check(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     rows = connection.execute("PRAGMA quick_check(1)").fetchall()
     if rows != [("ok",)]:
-        raise DatabaseError(f"{clean(path.name)} is damaged: {clean(rows[0][0] if rows else 'no answer')}.")
+        raise DamagedDatabase(f"{clean(path.name)} is damaged: {clean(rows[0][0] if rows else 'no answer')}.")
 
 
 class _checking:
@@ -269,7 +297,9 @@ class _checking:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, (sqlite3.Error, OSError)):
-            raise DatabaseError(f"{clean(self.path.name)} cannot be checked: {clean(error)}.") from error
+            if _says_damage(error):
+                raise DamagedDatabase(f"{clean(self.path.name)} is damaged: {_why(error)}.") from error
+            raise DatabaseError(f"{clean(self.path.name)} cannot be checked: {_why(error)}.") from error
 
 
 def overwrite(live: Path, copy: Path, *, busy: float = 2.0) -> None:
@@ -289,6 +319,8 @@ def overwrite(live: Path, copy: Path, *, busy: float = 2.0) -> None:
             writing.execute(
                 "SELECT count(*) FROM sqlite_master"
             ).fetchone()  # meet damage before anything is written
+            if _page_size(reading) != _page_size(writing):  # no log can change the size of pages
+                writing.execute("PRAGMA journal_mode=DELETE").fetchall()
             deadline = time.monotonic() + busy
 
             def progress(status: int, remaining: int, total: int) -> None:
@@ -298,13 +330,18 @@ def overwrite(live: Path, copy: Path, *, busy: float = 2.0) -> None:
             reading.backup(writing, pages=-1, progress=progress, sleep=BUSY_SLEEP)
             writing.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     except (sqlite3.Error, OSError) as error:
-        raise DatabaseError(f"{clean(live.name)} cannot be replaced: {clean(error)}.") from error
+        raise DatabaseError(f"{clean(live.name)} cannot be replaced: {_why(error)}.") from error
+
+
+def _page_size(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA page_size").fetchone()[0])
 
 
 def holders(path: Path, *, proc: Path = Path("/proc")) -> list[int]:
     """Pids of processes that have a database or one of its side files open, this process included. A link is followed, as SQLite does.
 
-    Two nets: open descriptors where the system shows them, and the locks that SQLite's own connections hold.
+    Two nets: open descriptors where the system shows them, and the locks that SQLite's own connections hold. A holder whose pid cannot
+    be seen from here (another container, another machine) is 0.
     """
     path = Path(os.path.realpath(path))
     sides = (file_key(f"{path}{side}") for side in ("", "-wal", "-shm", "-journal"))
@@ -315,7 +352,7 @@ def holders(path: Path, *, proc: Path = Path("/proc")) -> list[int]:
 
 
 def _lock_owner(path: Path) -> Iterator[int]:
-    """Pid of a process whose SQLite connection locks the file (POSIX `F_GETLK`: asks, never takes)."""
+    """Pid of a process whose SQLite connection locks the file (POSIX `F_GETLK`: asks, never takes); 0 for one of another pid namespace."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -325,8 +362,8 @@ def _lock_owner(path: Path) -> Iterator[int]:
             return
         question = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, _LOCK_START, _LOCK_LENGTH, 0)
         kind, _, _, _, pid = struct.unpack("hhqqi4x", fcntl.fcntl(handle, fcntl.F_GETLK, question))
-        if kind != fcntl.F_UNLCK and pid > 0:
-            yield pid
+        if kind != fcntl.F_UNLCK:
+            yield max(pid, 0)
     except OSError:
         return
     finally:

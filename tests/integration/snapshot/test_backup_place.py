@@ -348,6 +348,35 @@ def test_the_codes_own_folder_is_no_input(tmp_path: Path) -> None:
         assert set(archive.namelist()) == {"config.yaml", "state.db", ZIP_NOTE}
 
 
+RESCUE = """
+set -e
+mount --bind "$1" "$1"
+mount -o remount,ro,bind "$1"
+exec "$2" -c 'import sys; from pathlib import Path; from nedura.update.state.backup import write_backup
+print(write_backup(Path(sys.argv[1]), now=1e9, target=Path(sys.argv[2])).skipped)' "$1" "$3"
+"""
+
+
+def can_mount() -> bool:
+    if shutil.which("unshare") is None:
+        return False
+    asked = ["unshare", "--mount", "true"]
+    return subprocess.run(asked, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not can_mount(), reason="no mount namespace of one's own here")
+def test_a_home_on_a_read_only_disk_can_be_saved_elsewhere(tmp_path: Path) -> None:
+    """Disks are mounted read-only when they begin to fail: then is the time for a backup."""
+    root = small_home(tmp_path / "h")
+    ran = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", RESCUE, "sh", str(root), sys.executable, str(tmp_path / "b.zip")],
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout) == (0, "{}\n"), ran
+    import_backup(tmp_path / "b.zip", tmp_path / "new", now=NOW)
+    assert rows(tmp_path / "new/state.db") == 5
+
+
 def git(folder: Path, *args: str) -> None:
     who = ("-c", "user.name=t", "-c", "user.email=t@example.org")
     subprocess.run(["git", *who, *args], cwd=folder, check=True, capture_output=True)

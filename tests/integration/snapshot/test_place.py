@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nedura.errors import StoreError
+from nedura.errors import StoreError, UnsafePath
 from nedura.update.state.home_import import UNFINISHED, import_backup
 from nedura.update.state.place import cut_off
 from nedura.update.state.restore import restore_snapshot
@@ -113,6 +113,16 @@ def test_a_process_that_had_it_open_during_a_copy_is_no_holder_any_more(tmp_path
         db.execute("SELECT count(*) FROM t").fetchone()
         name = snap(home)
     restore_snapshot(home, name, profile="default", now=NOW)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root comes by another user's folder")
+def test_root_is_not_told_to_move_another_users_snapshots_away(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("a: 1\n")
+    (tmp_path / "state-snapshots").mkdir()
+    os.chown(tmp_path / "state-snapshots", 12345, 12345)
+    with pytest.raises(UnsafePath) as told:
+        snap(tmp_path)
+    assert told.value.advice == "Run it as that user: sudo -u '#12345' ..."
 
 
 def archive_of(path: Path, files: dict[str, bytes]) -> Path:
