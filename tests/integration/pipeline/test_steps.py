@@ -282,6 +282,8 @@ def test_a_checkouts_launcher_stands_only_where_its_python_finds_the_checkout(
 ) -> None:
     """The stand-in for the owner's Python answers the question where the code lies, and shows what it is started with."""
     place = (desk.tree if inside else desk.home) / "nedura_cli/main.py"
+    place.parent.mkdir(parents=True)
+    place.write_text("raise SystemExit(program())\n")
     python = desk.home / "python"
     python.write_text(f'#!/bin/sh\n[ "$3" = -c ] && echo {place} && exit\necho "$NEDURA_HOME" "$@"\n')
     python.chmod(0o755)
