@@ -24,6 +24,7 @@ from nedura.update.commit.move import (
     Move,
     bring_objects,
     expire_rescues,
+    is_ancestor,
     merge_commit,
     move,
     rescue,
@@ -82,6 +83,7 @@ class CheckoutJob:
         local_changes: `stash` or `discard`.
         interactive: a person is asked.
         environ: where children's variables come from.
+        arrived: told the commit id that HEAD has after a whole move, in the thread that made it: a merge has one of its own.
     """
 
     git: SourceGit
@@ -101,6 +103,7 @@ class CheckoutJob:
     local_changes: str = "stash"
     interactive: bool = False
     environ: Mapping[str, str] = attrs.field(factory=dict)
+    arrived: Callable[[str], None] = lambda _: None
 
     @property
     def checkout(self) -> Path:
@@ -145,7 +148,7 @@ async def move_checkout(job: CheckoutJob) -> AsyncGenerator[Event, None]:
             yield event
         if failure is not None:
             raise failure
-        yield Committed(before=job.before, now=job.after, branch=job.target_branch)
+        yield _committed(job, state.step)
     except (asyncio.CancelledError, GeneratorExit):
         if (
             state.step is not None
@@ -155,6 +158,13 @@ async def move_checkout(job: CheckoutJob) -> AsyncGenerator[Event, None]:
     await _whole(_settle, job, state)
     for event in _taken(state):
         yield event
+
+
+def _committed(job: CheckoutJob, step: Move | None) -> Committed:
+    if step is None or step.target == job.target:
+        return Committed(before=job.before, now=job.after, branch=job.target_branch)
+    merged = attrs.evolve(job.after, code_sha=step.target, tree_hash="")
+    return Committed(before=job.before, now=merged, branch=step.branch)
 
 
 def _taken(state: _State) -> list[Event]:
@@ -179,6 +189,7 @@ def _commit(job: CheckoutJob, state: _State) -> None:
             move(job.git, step)
             _guard(job, step, [change.path for change in changes])
             state.step = step
+            job.arrived(step.target)
         except BaseException:
             _give_back(job, state)
             raise
@@ -227,7 +238,7 @@ def _aim(job: CheckoutJob, state: _State) -> Move | None:
         raise UpdateError(
             f"The update was skipped: {placed.reason}. Nothing was touched.",
             stop_class="local_changes_blocked",
-            advice=f"Commit or discard the edits, or: git checkout {job.target_branch}",
+            advice=placed.advice,
         )
     if placed.reason:
         state.tell(
@@ -289,7 +300,7 @@ def _placed(job: CheckoutJob, head: str, branch: str) -> Placement:
 
 def _merged(job: CheckoutJob, state: _State, head: str, branch: str) -> str:
     """Commit that merges the target into a parked branch; a tag keeps what the branch was."""
-    if _is_ancestor(job.git, job.target, head):
+    if is_ancestor(job.git, job.target, head):
         return head
     made = merge_commit(
         job.git, head, job.target, f"Merge {job.target_branch} ({job.target[:12]}) into {branch}"
@@ -305,10 +316,6 @@ def _merged(job: CheckoutJob, state: _State, head: str, branch: str) -> str:
     return made
 
 
-def _is_ancestor(git: SourceGit, old: str, new: str) -> bool:
-    return git.run("merge-base", "--is-ancestor", old, new, ok=(0, 1, 128)).code == 0
-
-
 def _keep_names(job: CheckoutJob, state: _State, head: str, branch: str, after: str, target: str) -> None:
     """Rescue refs for every commit that would have no name after the move (case C047)."""
     doubtful = [(head, branch or "detached")] if branch == after or not branch else []
@@ -317,9 +324,9 @@ def _keep_names(job: CheckoutJob, state: _State, head: str, branch: str, after: 
         if tip and tip != head:
             doubtful.append((tip, after))
     for commit, name in doubtful:
-        if _is_ancestor(job.git, commit, target):
+        if is_ancestor(job.git, commit, target):
             continue
-        back = _is_ancestor(
+        back = is_ancestor(
             job.git, target, commit
         )  # a way back that somebody asked for: nothing was made here
         related = back or job.git.run("merge-base", commit, target, ok=(0, 1, 128)).code == 0

@@ -23,6 +23,7 @@ __all__ = [
     "Move",
     "bring_objects",
     "expire_rescues",
+    "is_ancestor",
     "merge_commit",
     "move",
     "rescue",
@@ -123,6 +124,11 @@ def expire_rescues(git: SourceGit, now: float) -> list[str]:
             git.run("update-ref", "-d", "--end-of-options", ref)
             gone.append(ref)
     return gone
+
+
+def is_ancestor(git: SourceGit, old: str, new: str) -> bool:
+    """Whether one commit is in the history of another."""
+    return git.run("merge-base", "--is-ancestor", old, new, ok=(0, 1, 128)).code == 0
 
 
 def merge_commit(git: SourceGit, ours: str, theirs: str, message: str) -> str | None:

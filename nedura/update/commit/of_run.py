@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from functools import partial
 from pathlib import Path
 
 import attrs
 
 from nedura.config import read_config
-from nedura.errors import UpdateError
+from nedura.errors import StoreError, UpdateError
+from nedura.homes import profile_name
 from nedura.installs import RELEASE, InstallPaths
 from nedura.text import clean
 from nedura.update.commit.checkout import CheckoutJob, move_checkout
@@ -17,7 +19,7 @@ from nedura.update.commit.gitlocks import check_writable
 from nedura.update.commit.status import has_operation, look_for_dirt
 from nedura.update.commit.waiting import bring_back, remind
 from nedura.update.commit.zip import ZipJob, move_zip
-from nedura.update.commit_point import paths_of
+from nedura.update.commit_point import debt_of, owed_inventory, paths_of
 from nedura.update.events import Committed, Notice
 from nedura.update.generation.fork import push_back
 from nedura.update.generation.prepare_zip import TREE_NOTE, drop_archives, keep_archive, live_tree
@@ -135,6 +137,26 @@ def _job(run: Run) -> CheckoutJob:
         interactive=run.ask is not None,
         local_changes=config.text("updates.non_interactive_local_changes", "stash"),
         environ=run.environ,
+        arrived=partial(_arrived, run),
+    )
+
+
+def _arrived(run: Run, commit: str) -> None:
+    """A merge into a parked branch is a commit of its own: that one runs, and members are held against it."""
+    if run.candidate is not None and commit != run.candidate.target:
+        identity = attrs.evolve(run.candidate.identity, code_sha=commit, tree_hash="")
+        run.candidate = attrs.evolve(run.candidate, identity=identity, target=commit)
+
+
+def _owe_merge(run: Run) -> None:
+    """The restart record named what was prepared; from now on the merge."""
+    assert run.candidate is not None
+    debt_of(run).arm(
+        now=run.clock.time(),
+        owner=run.run_id,
+        expected=run.candidate.identity,
+        inventory=owed_inventory(run),
+        profile=profile_name(run.home, run.root_home),
     )
 
 
@@ -150,6 +172,13 @@ async def commit_checkout(run: Run) -> AsyncGenerator[Event, None]:
         async for event in events:
             moved = moved or isinstance(event, Committed)
             yield event
+            if isinstance(event, Committed) and event.now.code_sha != job.target:
+                try:
+                    await asyncio.to_thread(_owe_merge, run)
+                except StoreError as error:  # the record that stands owes the restart as well
+                    yield Notice(
+                        text=f"The restart record names another commit: {error.message}", warning=True
+                    )
     finally:
         await events.aclose()
     if not moved:

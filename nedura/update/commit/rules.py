@@ -78,10 +78,12 @@ class Placement:
         action: `stay` on the branch, `switch` to the target branch, `detach` at a release commit, `merge` into the parked branch, or
             `skip`: touch nothing.
         reason: what to say; for `skip` why.
+        advice: for `skip` what its owner can do.
     """
 
     action: Literal["stay", "switch", "detach", "merge", "skip"]
     reason: str = ""
+    advice: str = ""
 
 
 def place(at: Situation) -> Placement:
@@ -94,10 +96,17 @@ def place(at: Situation) -> Placement:
         return Placement(action="switch", reason=f"leaving the detached commit for {at.target_branch}")
     if at.dirty or at.unmerged_work < 0:
         why = "has local edits" if at.dirty else "cannot be compared with the target"
-        return Placement(action="skip", reason=f"branch {at.branch} is checked out and {why}")
+        first = "Commit or discard the edits, or: " if at.dirty else "Go there yourself: "
+        return Placement(
+            action="skip",
+            reason=f"branch {at.branch} is checked out and {why}",
+            advice=f"{first}git checkout {at.target_branch}",
+        )
     if not at.auto_switch:
         return Placement(
-            action="skip", reason=f"branch {at.branch} is checked out and switching is turned off"
+            action="skip",
+            reason=f"branch {at.branch} is checked out and switching is turned off",
+            advice=f"Go there yourself: git checkout {at.target_branch}; or turn it on: updates.auto_switch_parked_branch",
         )
     if not at.unmerged_work:
         return Placement(

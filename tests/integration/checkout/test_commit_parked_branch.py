@@ -15,7 +15,8 @@ from nedura.installs import InstallPaths, install_id_for
 from nedura.records import make_folder
 from nedura.testing.installs import TOY, TOY_FILES, Origin, git, make_origin
 from nedura.update import UpdateOptions, real
-from nedura.update.events import Prepared
+from nedura.update.commit_point import Armed, debt_of
+from nedura.update.events import Committed, Prepared
 from nedura.update.generation.install import install_checkout
 from nedura.update.generation.record import read_record
 from nedura.update.generation.rollback import branch_for
@@ -117,6 +118,26 @@ async def test_news_beside_own_commits_are_no_rewritten_history(parked: Parked) 
     assert parked.head == (target, "refs/heads/main")
     assert "rewritten" not in parked.text
     assert "git checkout work" in parked.text
+
+
+async def test_a_merge_into_the_branch_is_what_runs_and_is_owed_for(parked: Parked) -> None:
+    await parked.update()
+    (parked.home / "config.yaml").write_text("updates:\n  parked_branch_strategy: update_in_place\n")
+    git(parked.source, "checkout", "-q", "-b", "work")
+    parked.own()
+    target = parked.origin.commit({"news.txt": "1\n"})
+    run = await parked.update()
+    commit, branch = parked.head
+    assert branch == "refs/heads/work"
+    assert git(parked.source, "rev-parse", "HEAD^2") == target
+    assert run.candidate is not None
+    assert (run.candidate.target, run.candidate.identity.code_sha) == (commit, commit)
+    (committed,) = [event for event in parked.events if isinstance(event, Committed)]
+    assert (committed.now.code_sha, committed.branch) == (commit, "work")
+    record = debt_of(run).read()
+    assert record is not None
+    assert record.expected.code_sha == commit
+    assert Armed(marker=None).arrived(run), "a Ctrl-C at this moment is one behind the commit point"
 
 
 async def test_a_branch_asked_for_that_is_older_stays_a_downgrade(parked: Parked) -> None:

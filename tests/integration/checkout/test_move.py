@@ -118,6 +118,8 @@ async def test_switching_can_be_turned_off(tree: Tree) -> None:
     tree.git("checkout", "-q", "-b", "feature")
     result = await run_move(tree.job(ahead(tree), auto_switch=False))
     assert isinstance(result.error, UpdateError)
+    assert "Commit or discard" not in result.error.advice, "there is no edit"
+    assert isinstance(result.error, UpdateError)
     assert tree.branch == "feature"
 
 
