@@ -20,7 +20,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         return parser
 
     verb("list", "list the snapshots of this profile")
-    create = verb("create", "take a snapshot of this profile now")
+    create = verb("create", "take a snapshot of this profile now; exit 1 when a file of the set is not in it")
     create.add_argument("--all", action="store_true", help="of every profile")
     restore = verb("restore", "put the files of a snapshot back; newer sign-ins stay")
     restore.add_argument("id", help="snapshot id, see: nedura snapshot list")

@@ -67,6 +67,10 @@ def verify_snapshot(home: Path, name: str) -> tuple[Manifest, dict[str, str]]:
         StoreError: there is no such snapshot, or its manifest cannot be trusted.
     """
     folder = snapshot_folder(home, name)
+    if not folder.is_dir():
+        raise RecordMissing(
+            f"There is no snapshot {name} of this profile.", advice="See: nedura snapshot list"
+        )
     manifest = read_manifest(folder)
     return manifest, damages(folder, manifest)
 

@@ -23,6 +23,7 @@ from nedura.update import (
     BackupFailed,
     Progress,
     SnapshotFailed,
+    SnapshotTaken,
     import_backup,
     list_snapshots,
     restore_snapshot,
@@ -73,13 +74,15 @@ async def _tell(events: AsyncGenerator[Event, None], output: Output) -> int:
             output.event(event)
             if isinstance(event, (SnapshotFailed, BackupFailed)):
                 code = 1
+            elif isinstance(event, SnapshotTaken) and event.incomplete:
+                code = 1  # a job that runs by itself must hear that a database is not in it (case C011)
             elif isinstance(event, Progress) and output.interactive:
                 output.remark(f"  {event.label} {size_text(event.done)}")
     return code
 
 
 def create(args: argparse.Namespace, output: Output) -> int:
-    """Take a snapshot of the active profile, or of all."""
+    """Take a snapshot of the active profile, or of all; exit 1 when something of the set is not in it."""
     home = process_home()
     profiles = [(profile_name(home), home)]
     if args.all:
@@ -104,8 +107,9 @@ def verify(args: argparse.Namespace, output: Output) -> int:
     """Check one snapshot, or all of the profile; exit 1 when one is damaged."""
     home = process_home()
     known, unreadable = list_snapshots(home)
-    names = [args.id] if args.id else [manifest.id for manifest in known]
-    damaged = 0 if args.id else len(unreadable)
+    asked = args.id is not None  # an empty one is none, and not all of them
+    names = [args.id] if asked else [manifest.id for manifest in known]
+    damaged = 0 if asked else len(unreadable)
     for name in names:
         manifest, wrong = verify_snapshot(home, name)
         damaged += bool(wrong)
@@ -123,7 +127,7 @@ def verify(args: argparse.Namespace, output: Output) -> int:
         )
         for path, why in sorted(wrong.items()):
             output.line(f"  {path}: {why}")
-    for name, reason in {} if args.id else unreadable.items():
+    for name, reason in {} if asked else unreadable.items():
         output.record(
             {"kind": "snapshot_verified", "id": name, "ok": False, "damaged": {"manifest.json": reason}}
         )

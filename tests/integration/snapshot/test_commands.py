@@ -63,12 +63,24 @@ def test_verify_finds_damage_and_exits_1(home: Path) -> None:
     assert "damaged" in restore.stderr
 
 
-@pytest.mark.parametrize("name", ["../x", "nonsense", "20200101-000000-gone"])
-def test_a_wrong_id_is_one_clear_line(home: Path, name: str) -> None:
-    done = nedura(home, "snapshot", "restore", name)
-    assert done.returncode in (1, 2)
+@pytest.mark.parametrize(
+    ("name", "code"), [("../x", 2), ("nonsense", 2), ("", 2), ("20200101-000000-gone", 1)]
+)
+@pytest.mark.parametrize("verb", ["restore", "verify"])
+def test_a_wrong_id_is_one_clear_line(home: Path, verb: str, name: str, code: int) -> None:
+    done = nedura(home, "snapshot", verb, name)
+    assert done.returncode == code
     assert done.stderr.startswith("nedura: ")
+    assert "See: nedura snapshot list" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_snapshot_without_a_database_is_no_success(home: Path) -> None:
+    (home / "projects.db").write_bytes(bytes(5000))
+    made = nedura(home, "snapshot", "create")
+    assert made.returncode == 1
+    assert "⚠ default" in made.stdout
+    assert ", without projects.db" in made.stdout
 
 
 def test_all_profiles_and_the_quick_backup(home: Path) -> None:
