@@ -33,20 +33,21 @@ def _failed(message: str, advice: str = "Nothing was changed. Try again later.")
     return UpdateError(message, stop_class="fetch_failed", advice=advice)
 
 
-def _status(remote: Remote, status: int, text: str) -> UpdateError:
-    """What a status other than 2xx means."""
+def _status(remote: Remote, status: int, text: str, *, archive: bool = False) -> UpdateError:
+    """What a status other than 2xx means. A page for browsers is not quoted."""
     match status:
         case 429:
             what = "answers too many requests from here"
         case 404 | 410:
-            what = "has nothing at the pinned address"
+            what = "names an archive that is not there" if archive else "has nothing at the pinned address"
         case 401 | 403:
             what = "does not give the release away without a login"
         case _ if status >= 500:
             what = "has trouble of its own"
         case _:
             what = "did not give the release"
-    return _failed(f"{remote.shown} {what} (status {status}{f': {clean(text, 100)}' if text else ''}).")
+    said = "" if not text or text.lstrip().startswith("<") else f": {clean(text, 100)}"
+    return _failed(f"{remote.shown} {what} (status {status}{said}).")
 
 
 async def ask_index(remote: Remote, environ: Mapping[str, str]) -> Offer:
@@ -126,7 +127,7 @@ async def _follow(client: Client, offer: Offer, remote: Remote, target: Path) ->
                 return await _write(answer, target, offer.size or MAX_ARCHIVE)
         place = answer.headers.get("location", "") if answer.status in _REDIRECTS else ""
         if not place:
-            raise _status(remote, answer.status, answer.text)
+            raise _status(remote, answer.status, answer.text, archive=offer.url != remote.url)
         url, before = urljoin(url, place), url
         origin = origin_of(url)
         if origin is None or (origin.scheme != "https" and origin != origin_of(before)):

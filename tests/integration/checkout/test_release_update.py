@@ -142,6 +142,7 @@ WRONG: dict[str, tuple[Callable[[Shelf], None], str, str]] = {
     "index of rubbish": (lambda shelf: shelf.index([1]), "fetch_failed", "makes no sense"),
     "archive elsewhere": (index(archive="https://else.test/x.zip"), "fetch_failed", "another place"),
     "too many requests": (reply(status=429), "fetch_failed", "too many requests"),
+    "archive gone": (reply(status=404, body=b"<!DOCTYPE html>x"), "fetch_failed", "names an archive that is not there (status 404)."),
     "trouble": (reply(status=503), "fetch_failed", "trouble"),
     "login": (reply(status=403), "fetch_failed", "login"),
     "led astray": (
