@@ -45,7 +45,8 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}\Z")
 _HASH: Final = re.compile(r"(?:[0-9a-f]{64}|link:.{1,1000})\Z", re.DOTALL)
 _VERSION: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}\Z")
 _DEVICE: Final = re.compile(
-    r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9\u00b9\u00b2\u00b3]) *(?:\..*)?\Z", re.IGNORECASE | re.DOTALL
+    r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9\u00b9\u00b2\u00b3]) *(?:\..*)?\Z",
+    re.IGNORECASE | re.DOTALL,
 )
 _SHORT: Final = re.compile(r"[^.]{1,6}~[0-9]{1,4}(?:\.[^.]{0,3})?\Z")
 """How Windows calls a file with a long name a second time (`GIT~1` is `.git`)."""
