@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +15,7 @@ from nedura.profiles import list_profiles
 from nedura.programs import DEFAULT_PATH
 from nedura.text import clean
 from nedura.update.bounded import in_thread, run_bounded
+from nedura.update.commit.guard import launch_failure
 from nedura.update.events import Progress, Skipped, StepDone
 from nedura.update.generation.environment import verify_environment
 from nedura.update.generation.failed import forget_failed, remember_failed
@@ -29,17 +30,43 @@ from nedura.wire import Event
 __all__ = ["import_closure", "validate"]
 
 IMPORT_TIMEOUT: Final = 120.0
+LATE_PACKAGES: Final = ("nedura", "nedura_cli")
+"""Packages of ours whose other modules are loaded late: the next update, the way back and the repair are made of them (C048)."""
+NOT_LOADED: Final = ("nedura.testing", "nedura._old_updater", "nedura.update_")
+"""What no start of this version loads: tests' own, and names that older releases take from a newer tree."""
 _IMPORT: Final = """
-import importlib, json, sys
+import importlib, json, os, pkgutil, sys
 import _generation
-for name in sys.argv[1:]:
+asked = json.loads(sys.argv[1])
+for name in asked["launch"]:
     importlib.import_module(name)
 found = {n: getattr(m, "__file__", None) or "" for n, m in sorted(sys.modules.items())}
 hollow = [n for n, m in sys.modules.items() if hasattr(m, "__path__") and not getattr(m, "__file__", None)]
 hollow = [n for n in hollow if not any(o.startswith(n + ".") for o in found)]
-sys.stdout.write(json.dumps({"root": _generation.GENERATION, "files": found, "hollow": hollow}))
+late = []
+def walk(folder, prefix):
+    for info in pkgutil.iter_modules([folder], prefix):
+        if info.name.startswith(tuple(asked["skip"])) or info.name.endswith("__main__"):
+            continue
+        try:
+            importlib.import_module(info.name)
+        except ImportError as error:
+            if (error.name or "").partition(".")[0] in asked["late"]:
+                late.append([info.name, type(error).__name__, str(error)])
+            continue
+        except BaseException as error:
+            late.append([info.name, type(error).__name__, str(error)])
+            continue
+        if info.ispkg:
+            walk(os.path.join(folder, info.name.rpartition(".")[2]), info.name + ".")
+for top in asked["late"]:
+    for place in getattr(sys.modules.get(top), "__path__", ()):
+        if place.startswith(_generation.GENERATION + os.sep):
+            walk(place, top + ".")
+sys.stdout.write(json.dumps({"root": _generation.GENERATION, "files": found, "hollow": hollow, "late": late}))
 """
-"""Imports the launch modules and tells every module that came with them. A folder that holds bytecode alone is hollow (C029)."""
+"""Imports the launch modules and tells every module that came with them. A folder that holds bytecode alone is hollow (C029). Then the
+late modules of ours: one that lacks a package of somebody else's is an optional extra, any other failure is told."""
 
 
 async def validate(run: Run) -> AsyncGenerator[Event, None]:
@@ -125,11 +152,9 @@ def import_closure(candidate: Candidate, product: Product, paths: InstallPaths) 
         UpdateError: an import fails, a module comes from elsewhere, or a package is hollow.
     """
     manifest = read_manifest(candidate.folder)
-    broken = _broken_launch(manifest.broken, product)
+    broken = launch_failure(candidate.tree, product) if manifest.broken else ""
     if broken:
-        raise UpdateError(
-            f"{broken} does not compile: {manifest.broken[broken]}", stop_class="target_syntax_error"
-        )
+        raise UpdateError(f"The new version does not compile: {broken}", stop_class="target_syntax_error")
     if manifest.env and not verify_environment(paths.envs / manifest.env):
         raise UpdateError(
             "The installed packages are not what they were: a file of them was changed.",
@@ -137,8 +162,9 @@ def import_closure(candidate: Candidate, product: Product, paths: InstallPaths) 
             advice=f"Repair them first: {product.command} pm sync",
         )
     modules = [name for name in product.launch_modules if _in_tree(candidate.tree, product, name)]
+    asked = json.dumps({"launch": modules, "late": LATE_PACKAGES, "skip": NOT_LOADED})
     done = run_bounded(
-        [str(candidate.python), "-I", "-B", "-X", "utf8", "-c", _IMPORT, *modules],
+        [str(candidate.python), "-I", "-B", "-X", "utf8", "-c", _IMPORT, asked],
         env=stripped(candidate.folder),
         timeout=IMPORT_TIMEOUT,
         sweep=True,
@@ -152,15 +178,6 @@ def import_closure(candidate: Candidate, product: Product, paths: InstallPaths) 
     if done.code != 0:
         raise _import_failure(done.err, done.timed_out)
     return _judge_modules(done.out, candidate, product)
-
-
-def _broken_launch(broken: Mapping[str, str], product: Product) -> str:
-    for module in product.launch_modules:
-        for root in product.roots:
-            name = f"{root}/{module.replace('.', '/')}.py".lstrip("/")
-            if name in broken:
-                return name
-    return ""
 
 
 def _in_tree(tree: Path, product: Product, module: str) -> bool:
@@ -182,6 +199,7 @@ def _judge_modules(out: bytes, candidate: Candidate, product: Product) -> int:
     try:
         answer = json.loads(out[out.rindex(b'{"root"') :])
         files, hollow = dict(answer["files"]), list(answer["hollow"])
+        late = [": ".join(map(str, fault)) for fault in answer["late"]]
     except (ValueError, KeyError, TypeError) as error:
         raise UpdateError("The import probe gave no answer.", stop_class="import") from error
     if answer["root"] != str(candidate.folder):
@@ -191,6 +209,8 @@ def _judge_modules(out: bytes, candidate: Candidate, product: Product) -> int:
             f"Packages are not complete: {', '.join(clean(name, 60) for name in sorted(hollow)[:5])}",
             stop_class="dependencies",
         )
+    if late:
+        raise _import_failure("\n".join(reversed(late)).encode(), False)
     tops = {name.split(".")[0] for name in product.launch_modules}
     mine = {name: file for name, file in files.items() if name.split(".")[0] in tops and file}
     stray = [name for name, file in mine.items() if not file.startswith(f"{candidate.tree}/")]

@@ -12,7 +12,7 @@ import pytest
 
 from nedura.errors import ConfigError, UpdateError
 from nedura.product import NEDURA
-from nedura.testing.installs import TOY, TOY_FILES, Site, make_site
+from nedura.testing.installs import TOY, TOY_FILES, Site, make_site, own_files
 from nedura.update.validation.probe_state import blanked, copy_state
 from tests.kits.sealed import Stages
 
@@ -136,8 +136,13 @@ async def test_a_version_that_cannot_open_the_state_is_refused_before_anything_s
     stages = Stages(make_site(tmp_path, "own", product=NEDURA))
     site = stages.site
     seed(site.home)
-    bad = "import json, sys\nsys.stdout.write(json.dumps({home: 'state.db is too old' for home in sys.argv[1:]}))\n"
-    site.origin.commit({"nedura/update/validation/rehearse.py": bad})
+    name = "nedura/update/validation/rehearse.py"
+    source = own_files()[name]
+    assert isinstance(source, bytes)
+    answer = b"sys.stdout.write(json.dumps({home: 'state.db is too old' for home in sys.argv[1:]}))"
+    bad = source.replace(b"raise SystemExit(main(sys.argv[1:]))", answer)
+    assert bad != source
+    site.origin.commit({name: bad})
     with pytest.raises(
         UpdateError, match=r"cannot open the state of profile default: state\.db is too old"
     ) as caught:
