@@ -41,7 +41,7 @@ BUSY_LIMIT: Final = 10.0
 """Seconds of continuous BUSY or LOCKED after which a copy gives up."""
 BUSY_SLEEP: Final = 0.05
 STILL: Final = "still"
-"""Way to open a database on a file system that nobody can write."""
+"""Way to open a write-ahead database where we can make no file beside it: as one that nobody changes, which is checked afterwards."""
 PIECE: Final = 256 * 1024
 """Bytes that are read, hashed and written while they are in the processor's own cache; a copy may stop between two."""
 _BUSY_CODES: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
@@ -86,13 +86,15 @@ def _open_source(path: Path, mode: str) -> sqlite3.Connection:
 
 def _source_mode(path: Path) -> str:
     """Read-only, except for a write-ahead database that nobody has open: a read-only reader would leave its side files behind, or
-    could not read it at all where no file can be made (a disk that was mounted read-only after a fault).
+    could not read it at all where it can make no file (a disk that was mounted read-only after a fault).
     """
     header = read_start(path, 20)
     unopened = header[18:19] == b"\x02" and not os.path.lexists(f"{path}-wal")
-    if unopened and os.statvfs(path).f_flag & os.ST_RDONLY:
+    if not unopened:
+        return "ro"
+    if os.statvfs(path).f_flag & os.ST_RDONLY or not os.access(path.parent, os.W_OK):
         return STILL
-    return "rw" if unopened and os.access(path, os.W_OK) else "ro"
+    return "rw" if os.access(path, os.W_OK) else "ro"
 
 
 def copy_database(
@@ -130,6 +132,12 @@ def copy_database(
             _copy(source, target, "rw", stop, busy_limit, monotonic, digest)
     except (sqlite3.Error, OSError) as error:
         raise DatabaseError(f"{clean(source.name)} cannot be copied: {_why(error)}.") from error
+
+
+def _is_as_before(source: Path, before: os.stat_result) -> bool:
+    now = os.stat(source)
+    same = (now.st_ino, now.st_size, now.st_mtime_ns) == (before.st_ino, before.st_size, before.st_mtime_ns)
+    return same and not os.path.lexists(f"{source}-wal")
 
 
 def _copy(

@@ -377,6 +377,30 @@ def test_a_home_on_a_read_only_disk_can_be_saved_elsewhere(tmp_path: Path) -> No
     assert rows(tmp_path / "new/state.db") == 5
 
 
+SAVE = """
+import sys
+from pathlib import Path
+from nedura.update.state.backup import write_backup
+print(write_backup(Path(sys.argv[1]), now=1e9, target=Path(sys.argv[2])).skipped)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="root may write everywhere")
+def test_a_home_that_cannot_be_written_can_be_saved_elsewhere(tmp_path: Path) -> None:
+    root = small_home(tmp_path / "h")
+    (root / ".backup.lock").touch(0o600)
+    root.chmod(0o500)
+    held_back = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    ran = subprocess.run(
+        [*held_back, sys.executable, "-c", SAVE, str(root), str(tmp_path / "b.zip")],
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    root.chmod(0o700)
+    assert (ran.returncode, ran.stdout) == (0, "{}\n"), ran
+    import_backup(tmp_path / "b.zip", tmp_path / "new", now=NOW)
+    assert rows(tmp_path / "new/state.db") == 5
+
+
 def git(folder: Path, *args: str) -> None:
     who = ("-c", "user.name=t", "-c", "user.email=t@example.org")
     subprocess.run(["git", *who, *args], cwd=folder, check=True, capture_output=True)
