@@ -65,7 +65,7 @@ def _marker(path: Path) -> bytes | None:
     try:
         info = os.lstat(path)
     except FileNotFoundError:
-        return None
+        return b"" if path.parent.is_symlink() and not path.parent.exists() else None
     except OSError:
         return b""
     if not stat.S_ISREG(info.st_mode) or info.st_size > 65536:

@@ -144,3 +144,16 @@ async def test_a_checkout_whose_path_is_not_utf8_is_told_in_words(tmp_path: Path
     with pytest.raises(RefusedError, match="not UTF-8"):
         install_checkout(odd, home, product=TOY, environment="none")
     assert find_installs(home) == []
+
+
+def test_a_folder_of_the_marker_that_leads_nowhere_fails_closed(tmp_path: Path) -> None:
+    """It may have held the marker of the image; as a link to a folder without one it says nothing."""
+    kind_of(tmp_path)
+    folder = tmp_path / "root/etc/nedura"
+    folder.rename(tmp_path / "kept")
+    folder.symlink_to(tmp_path / "kept")
+    assert kind_of(tmp_path).code == "no_git"
+    (tmp_path / "kept").rename(tmp_path / "gone")
+    machine = Machine(root=tmp_path / "root", executable="/usr/bin/python3")
+    found = find_subject(tmp_path / "home", NEDURA, {}, anchor=tmp_path / "tree/pkg/main.py", machine=machine)
+    assert found.kind.code == "image-marker-invalid"
