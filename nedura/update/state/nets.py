@@ -6,6 +6,7 @@ Each looks only at that profile's own snapshot of this run (the state database: 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Callable, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -48,9 +49,15 @@ def _jobs(path: Path) -> int | None:
 
 
 def settings_net(profile: str, home: Path, snapshot_id: str, now: float) -> NetRestored | None:
-    """Put guarded config keys back, one by one; everything else in the live file stays (#64160)."""
+    """Put guarded config keys back, one by one; everything else in the live file stays (#64160). A file that is gone comes back whole:
+    with those keys alone it would look like one.
+    """
     if not snapshot_id or not (snapshot_folder(home, snapshot_id) / "config.yaml").is_file():
         return None
+    if not os.path.lexists(home / "config.yaml"):
+        place_file(snapshot_folder(home, snapshot_id) / "config.yaml", home / "config.yaml")
+        detail = f"config.yaml was gone; restored from {snapshot_id}"
+        return NetRestored(profile=profile, net="config", ok=True, detail=detail)
     saved = read_config(snapshot_folder(home, snapshot_id)).data
     lost = lost_settings(saved, read_config(home).data)
     if not lost:

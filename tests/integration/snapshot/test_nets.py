@@ -137,6 +137,17 @@ def test_shapes_of_cron_files(content: object, count: int | None) -> None:
     assert count_jobs(content) == count
 
 
+async def test_a_config_file_that_is_gone_comes_back_whole(tmp_path: Path) -> None:
+    """With the guarded keys alone it would look like one, and everything else would be lost."""
+    text = "model:\n  default: x\ngateway:\n  operators: [a:b]  # mine\n"
+    (tmp_path / "config.yaml").write_text(text)
+    snapshot = snap(tmp_path)
+    (tmp_path / "config.yaml").unlink()
+    told = [event async for event in run_nets([("default", tmp_path)], {"default": snapshot})]
+    assert [(event.net, event.ok) for event in told] == [("config", True)]
+    assert (tmp_path / "config.yaml").read_text() == text
+
+
 async def test_a_broken_config_is_told_and_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("model:\n  provider: nous\n")
     jobs(tmp_path, [1, 2])
