@@ -279,7 +279,7 @@ def _write(root: Path, partial: Path, code: CodeFiles, now: float, means: _Means
                 raise StoreError("The backup was stopped.")
             if found.skip and (_is_our_database(found.relative) or may_hold_ours(found.relative)):
                 raise StoreError(f"{ascii_name(found.relative)} cannot be saved: {found.skip}.")
-            why = found.skip or state.problem(found.relative)
+            why = found.skip or state.problem(found.relative) or _older_backup(found.path)
             if why:
                 state.skip(found.relative, why)
             else:
@@ -299,6 +299,22 @@ def _entry(name: str, mode: int, moment: float) -> zipfile.ZipInfo:
     info.external_attr = (0o100000 | mode) << 16
     info.compress_type = zipfile.ZIP_DEFLATED
     return info
+
+
+def _older_backup(path: Path) -> str:
+    """Why a file is left out that is a full backup itself: each would hold all before it, and double with every one (case C013)."""
+    if path.suffix.lower() != ".zip":
+        return ""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return "a full backup of before" if ZIP_NOTE in archive.NameToInfo else ""
+    except (
+        zipfile.BadZipFile,
+        OSError,
+        ValueError,
+        NotImplementedError,
+    ):  # some other file, or one that the next step names
+        return ""
 
 
 def _is_our_database(relative: str) -> bool:

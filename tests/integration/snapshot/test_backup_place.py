@@ -55,6 +55,19 @@ def test_a_target_inside_the_home_never_packs_itself(tmp_path: Path, folder: str
         assert set(archive.namelist()) == {"aa.bin", "config.yaml", "state.db", ZIP_NOTE}
 
 
+def test_an_older_backup_in_the_home_is_named_and_not_packed(tmp_path: Path) -> None:
+    """Each would hold all before it (case C013); other archives are the user's own."""
+    root = small_home(tmp_path / "h")
+    with zipfile.ZipFile(root / "photos.zip", "w") as archive:
+        archive.writestr("one.jpg", b"x")
+    (root / "broken.zip").write_bytes(b"PK")
+    write_backup(root, now=NOW, target=root / "monday.zip")
+    taken = write_backup(root, now=NOW, target=root / "tuesday.zip")
+    assert taken.skipped == {"monday.zip": "a full backup of before"}
+    with zipfile.ZipFile(taken.path) as archive:
+        assert set(archive.namelist()) == {"broken.zip", "config.yaml", "photos.zip", "state.db", ZIP_NOTE}
+
+
 @pytest.mark.parametrize("keep", [1, 2])
 def test_several_in_one_second_keep_the_newest(tmp_path: Path, keep: int) -> None:
     root = small_home(tmp_path / "h")
