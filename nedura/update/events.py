@@ -240,11 +240,12 @@ class StepDone:
 @final
 @attrs.frozen(kw_only=True)
 class Skipped:
-    """Something was left out on purpose; the receipt keeps the reason."""
+    """Something was left out on purpose; the receipt keeps the reason. `configured`: always, by configuration, so no line tells it."""
 
     kind: ClassVar[str] = "skipped"
     name: str
     reason: str
+    configured: bool = attrs.field(default=False, metadata=LATER)
 
     @property
     def copy(self) -> str:
@@ -254,7 +255,7 @@ class Skipped:
     @property
     def copy_terminal(self) -> str:
         """Terminal form."""
-        return f"  ↷ {self.name.replace('_', ' ')} skipped: {self.reason}"
+        return "" if self.configured else f"  ↷ {self.name.replace('_', ' ')} skipped: {self.reason}"
 
 
 @final

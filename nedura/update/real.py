@@ -206,7 +206,9 @@ async def snapshot(run: Run) -> AsyncGenerator[Event, None]:
     if warning:
         yield Notice(text=warning, warning=True)
     if mode == "off":
-        yield Skipped(name="snapshot", reason="--no-backup" if run.options.no_backup else f"{KEY} is off")
+        by_hand = run.options.no_backup
+        reason = "--no-backup" if by_hand else f"{KEY} is off"
+        yield Skipped(name="snapshot", reason=reason, configured=not by_hand)
         return
     from nedura.update.state.snapshot import take_snapshots
 

@@ -221,3 +221,24 @@ def test_a_launch_looks_at_its_home(desk: Desk) -> None:
     ).settle()
     assert said == []
     assert not left.exists()
+
+
+async def test_a_snapshot_that_the_configuration_turns_off_is_kept_silent(desk: Desk) -> None:
+    """The receipt keeps the reason; a line for it every night would be noise (facts/update.md 4.1)."""
+    (desk.root / "config.yaml").write_text("updates:\n  pre_update_backup: 'off'\n")
+    run = Run(
+        run_id="test",
+        root_home=desk.root,
+        home=desk.root,
+        clock=FakeClock(time.time()),
+        started_at=time.time(),
+        environ={"HOME": str(desk.root), "NEDURA_GATEWAY_LOCK_DIR": str(desk.locks)},
+        options=UpdateOptions(),
+    )
+    (event,) = [event async for event in real.snapshot(run)]
+    assert event.kind == "skipped"
+    assert "pre_update_backup" in getattr(event, "reason", "")
+    assert event.copy_terminal == ""
+    asked = attrs.evolve(run, options=UpdateOptions(no_backup=True))
+    (event,) = [event async for event in real.snapshot(asked)]
+    assert event.copy_terminal
