@@ -12,6 +12,7 @@ __all__ = [
     "Secret",
     "clean",
     "clean_block",
+    "counted",
     "one_line",
     "redact",
     "redact_words",
@@ -50,6 +51,17 @@ def clean_block(value: object, limit: int = 4000) -> str:
 def one_line(value: object, limit: int = 500) -> str:
     """White space collapsed and cut: the form of reasons in receipts (facts/update.md 9.2)."""
     return clean(value, limit)
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number and what it counts: 1 file, 2 files.
+
+    Args:
+        number: how many.
+        one: the word for one of them.
+        many: the word for any other number, where it is not the same with an s.
+    """
+    return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def spoken_wait(seconds: float) -> str:

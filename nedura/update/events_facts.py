@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final, final
 import attrs
 
 from nedura.installs import CodeIdentity
+from nedura.text import counted
 from nedura.update.event_words import size_text, version_text
 from nedura.update.run import Candidate
 
@@ -32,7 +33,7 @@ class PlanReady:
     def copy(self) -> str:
         """Chat form."""
         count = len(self.plan.get("runtimes") or ())
-        return f"Found {count} running member{'' if count == 1 else 's'}."
+        return f"Found {counted(count, 'running member')}."
 
     @property
     def copy_terminal(self) -> str:
@@ -69,7 +70,8 @@ class SnapshotTaken:
         """Terminal form."""
         missing = f", without {', '.join(self.incomplete)}" if self.incomplete else ""
         mark = "⚠" if self.incomplete else "✓"
-        return f"  {mark} {self.profile}: {self.snapshot_id} ({self.files} files, {size_text(self.size)}){missing}"
+        many = counted(self.files, "file")
+        return f"  {mark} {self.profile}: {self.snapshot_id} ({many}, {size_text(self.size)}){missing}"
 
 
 @final
@@ -99,7 +101,7 @@ class Prepared:
         name = version_text(self.candidate.identity)
         if not self.changed:
             return f"  Already up to date at {name}."
-        ahead = f", {self.commits} commit{'' if self.commits == 1 else 's'} ahead" if self.commits > 0 else ""
+        ahead = f", {counted(self.commits, 'commit')} ahead" if self.commits > 0 else ""
         return f"  Ready: {name}{ahead}."
 
 

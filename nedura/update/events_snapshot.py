@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final, final
 
 import attrs
 
-from nedura.text import clean
+from nedura.text import clean, counted
 from nedura.update.events import size_text
 
 __all__ = [
@@ -48,8 +48,7 @@ class SnapshotsStarted:
     @property
     def copy_terminal(self) -> str:
         """Terminal form."""
-        count = len(self.profiles)
-        return f"  Saving {count} profile{'' if count == 1 else 's'}: {_listed(self.profiles)}"
+        return f"  Saving {counted(len(self.profiles), 'profile')}: {_listed(self.profiles)}"
 
 
 @final
@@ -98,12 +97,12 @@ class SnapshotRestored:
     @property
     def copy(self) -> str:
         """Chat form."""
-        return f"Restored {len(self.restored)} files of {self.profile}."
+        return f"Restored {counted(len(self.restored), 'file')} of {self.profile}."
 
     @property
     def copy_terminal(self) -> str:
         """Terminal form."""
-        lines = [f"✓ {self.profile}: restored {len(self.restored)} files from {self.snapshot_id}"]
+        lines = [f"✓ {self.profile}: restored {counted(len(self.restored), 'file')} from {self.snapshot_id}"]
         lines += [f"  {path}: {why}" for path, why in sorted(self.kept.items())]
         return "\n".join(lines)
 
@@ -168,8 +167,9 @@ class BackupTaken:
     @property
     def copy_terminal(self) -> str:
         """Terminal form."""
+        many = counted(self.files, "file")
         lines = [
-            f"  ✓ Full backup: {clean(self.path, 4096)} ({self.files} files, {size_text(self.size)}; contains credentials)"
+            f"  ✓ Full backup: {clean(self.path, 4096)} ({many}, {size_text(self.size)}; contains credentials)"
         ]
         shown = sorted(self.skipped.items())
         lines += [f"    left out {path}: {why}" for path, why in shown[:20]]

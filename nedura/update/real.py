@@ -20,7 +20,7 @@ from nedura.homes import DEFAULT_PROFILE, profile_name
 from nedura.installs import InstallPaths
 from nedura.locks import FileLock
 from nedura.profiles import list_profiles
-from nedura.text import clean, redact
+from nedura.text import clean, counted, redact
 from nedura.update.bounded import in_thread
 from nedura.update.commit import sealed
 from nedura.update.commit.sealed import commit_sealed
@@ -156,7 +156,7 @@ async def _ask_for_edits(run: Run) -> None:
     count = await asyncio.to_thread(count_edits, run)
     if not count:
         return
-    question = f"Local changes of {count} file{'' if count == 1 else 's'} are put aside. Bring them back after the update?"
+    question = f"Local changes of {counted(count, 'file')} are put aside. Bring them back after the update?"
     if run.options.gateway_mode:
         answer = await ask_by_file(run.home, question, "no", run.clock)
     else:

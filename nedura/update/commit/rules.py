@@ -7,6 +7,7 @@ from typing import Literal
 
 import attrs
 
+from nedura.text import counted
 from nedura.update.source.edit_rules import is_own
 
 __all__ = [
@@ -113,7 +114,7 @@ def place(at: Situation) -> Placement:
             action="switch",
             reason=f"branch {at.branch} is fully merged, so this tree goes to {at.target_branch}",
         )
-    count = f"{at.unmerged_work} commit{'' if at.unmerged_work == 1 else 's'}"
+    count = counted(at.unmerged_work, "commit")
     if at.strategy == "update_in_place":
         return Placement(action="merge", reason=f"merging into branch {at.branch} with its {count}")
     return Placement(

@@ -12,7 +12,7 @@ import attrs
 
 from nedura.errors import NeduraError
 from nedura.records import read_json, remove, write_json
-from nedura.text import clean
+from nedura.text import clean, counted
 from nedura.update.commit import stash
 from nedura.update.events import StepDone, UserAction
 from nedura.update.source.source_git import SourceGit, SourceGitError
@@ -112,7 +112,7 @@ def why_not(restored: stash.Restored) -> str:
     """Why edits, or what was staged of them, stay parked; empty when all of them are back."""
     if restored.conflicts:
         many = len(restored.conflicts)
-        found = "1 file conflicts" if many == 1 else f"{many} files conflict"
+        found = f"{counted(many, 'file')} conflict{'s' if many == 1 else ''}"
         return f"{found} with the new code: {_some(restored.conflicts)}"
     if restored.unsafe:
         return f"with them the code cannot start: {clean(restored.unsafe, 160)}"
@@ -181,6 +181,6 @@ def bring_back(git: SourceGit) -> list[Event]:
             continue
         stash.drop(git, parked)
         forget(git, entry.commit)
-        what = f"restored {len(restored.paths)} files that an interrupted update had parked"
+        what = f"restored {counted(len(restored.paths), 'file')} that an interrupted update had parked"
         told.append(StepDone(name="local_changes_stash", detail=what))
     return told

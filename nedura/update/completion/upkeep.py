@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from nedura.config_migrations import migrate_config
 from nedura.errors import NeduraError, UpdateError
 from nedura.profiles import Profile, list_profiles
-from nedura.text import clean
+from nedura.text import clean, counted
 from nedura.update.bounded import in_thread
 from nedura.update.completion.bytecode import sweep_bytecode
 from nedura.update.completion.checkout_launcher import publish_checkout_launcher
@@ -75,7 +75,7 @@ async def _bytecode(completion: Completion) -> AsyncGenerator[Event, None]:
     request = completion.request
     count = await in_thread(sweep_bytecode, request.tree, completion.paths.folder, request.expected.code_sha)
     if count is not None:
-        yield StepDone(name="bytecode", detail=f"{count} old files removed")
+        yield StepDone(name="bytecode", detail=f"{counted(count, 'old file')} removed")
 
 
 async def _builds(completion: Completion) -> AsyncGenerator[Event, None]:

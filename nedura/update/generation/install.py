@@ -21,7 +21,7 @@ from nedura.locks import FileLock
 from nedura.product import NEDURA, Product
 from nedura.programs import child_environment
 from nedura.records import make_folder, remove, write_bytes
-from nedura.text import clean
+from nedura.text import clean, counted
 from nedura.update.events_install import Installed, InstallStep
 from nedura.update.generation.build_run import apply_build, decisions_for
 from nedura.update.generation.candidate import Building, Inputs, requires_python, start, tree_text
@@ -282,7 +282,7 @@ def _inputs(job: _Job, git: Git, record: InstallRecord) -> Inputs:
     merge = merge_edits(git, edits, commit, job.paths.folder)
     tree = merge.tree
     if merge.carried:
-        job.report(InstallStep(label=f"taking {len(merge.carried)} local edits along"))
+        job.report(InstallStep(label=f"taking {counted(len(merge.carried), 'local edit')} along"))
     requires = requires_python(tree_text(git, tree, "pyproject.toml"))
     python = choose(requires, job.python if job.environment == "managed" else "", job.environ)
     env = ""

@@ -12,7 +12,7 @@ from nedura.clock import Clock
 from nedura.errors import NeduraError, StoreError, UpdateError
 from nedura.installs import InstallPaths
 from nedura.locks import FileLock
-from nedura.text import clean
+from nedura.text import clean, counted
 from nedura.update.bounded import in_thread
 from nedura.update.generation.collect import GRACE, Collected, collect, folder_size, is_leased, sweep
 from nedura.update.generation.environment import is_complete, verify_environment
@@ -68,7 +68,7 @@ class GenerationRow:
     def line(self) -> str:
         """One line for people."""
         marks = [mark for mark in (self.role, "in use" if self.leased else "") if mark]
-        edits = f", {self.edits} local edits" if self.edits else ""
+        edits = f", {counted(self.edits, 'local edit')}" if self.edits else ""
         parked = f", {self.parked} left out" if self.parked else ""
         what = f"{self.version or 'version unknown'} ({self.code_sha[:8]}){edits}{parked}"
         bad = f"  ✗ {'; '.join(self.problems)}" if self.problems else ""
@@ -209,7 +209,7 @@ def _row(paths: InstallPaths, folder: Path, role: str, verify: bool) -> Generati
 def _problems(paths: InstallPaths, folder: Path, env: str) -> list[str]:
     changed = verify_generation(folder)
     found = (
-        [f"{len(changed)} files changed: {', '.join(clean(path, 60) for path in changed[:3])}"]
+        [f"{counted(len(changed), 'file')} changed: {', '.join(clean(path, 60) for path in changed[:3])}"]
         if changed
         else []
     )

@@ -15,7 +15,7 @@ from nedura.config import read_config
 from nedura.errors import NeduraError, StoreError, UpdateError
 from nedura.installs import InstallPaths
 from nedura.locks import FileLock
-from nedura.text import clean
+from nedura.text import clean, counted
 from nedura.update.bounded import in_thread
 from nedura.update.commit.gitlocks import clear_stale_locks
 from nedura.update.events import Notice, Prepared, Progress, StepDone, UserAction
@@ -330,8 +330,8 @@ async def _carry(work: Work) -> AsyncGenerator[Event, None]:
         shown = ", ".join(clean(path, 60) for path in sorted(work.merge.parked)[:5])
         yield UserAction(
             step="local_changes",
-            reason=f"{len(work.merge.parked)} local edits conflict with the new version and were left out ({shown}). "
-            f"They are untouched in {clean(work.record.source, 120)} and kept as {work.merge.commit} ({work.merge.ref}).",
+            reason=f"Left out, in conflict with the new version: {counted(len(work.merge.parked), 'local edit')} ({shown}). "
+            f"Kept untouched in {clean(work.record.source, 120)}, and as {work.merge.commit} ({work.merge.ref}).",
         )
 
 
@@ -341,7 +341,7 @@ def _edits_step(merge: Merge) -> StepDone:
     )
     detail = f"carried {len(merge.carried)}: {carried}" if merge.carried else "carried 0"
     if merge.commits:
-        detail += f"; with {merge.commits} commits of the checkout's own"
+        detail += f"; with {counted(merge.commits, 'commit')} of the checkout's own"
     if merge.parked:
         detail += f"; parked {len(merge.parked)}: {merge.commit}"
     return StepDone(name="local_changes", ok=not merge.parked, detail=clean(detail, 480))

@@ -17,6 +17,7 @@ from typing import Final
 import attrs
 
 from nedura.product import NEDURA, Product
+from nedura.text import counted
 from nedura.update.ledger.obligations import restart_folder
 from nedura.update.ledger.owner import is_gone
 
@@ -54,7 +55,7 @@ class Swept:
     folders: int = 0
 
     def __str__(self) -> str:
-        return f"{self.files} temp files and {self.folders} folders of dead processes removed"
+        return f"{counted(self.files, 'temp file')} and {counted(self.folders, 'folder')} of dead processes removed"
 
     def __bool__(self) -> bool:
         return bool(self.files or self.folders)

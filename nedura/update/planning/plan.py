@@ -12,6 +12,7 @@ import attrs
 from nedura.clock import Clock, SystemClock
 from nedura.homes import current_home, root_home
 from nedura.product import NEDURA, Product
+from nedura.text import counted
 from nedura.update.source.unfinished import unfinished_text
 from nedura.wire import LATER
 
@@ -130,7 +131,7 @@ class Plan:
             return "This install cannot be updated from here."
         count = len(self.runtimes)
         return (
-            f"An update would restart {count} member{'' if count == 1 else 's'}."
+            f"An update would restart {counted(count, 'member')}."
             if count
             else ("An update would change the code only; nothing is running.")
         )

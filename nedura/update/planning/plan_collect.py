@@ -20,7 +20,7 @@ from nedura.installs import InstallPaths
 from nedura.product import Product
 from nedura.profiles import list_profiles, stray_profiles
 from nedura.records import make_folder
-from nedura.text import clean
+from nedura.text import clean, counted
 from nedura.update.bounded import in_thread
 from nedura.update.generation.places import check_home_place
 from nedura.update.generation.record import followed_branch, read_record
@@ -217,7 +217,7 @@ def _summary(fleet: Fleet) -> str:
     if not count:
         return "No running services: an update would change the code only."
     profiles = ", ".join(dict.fromkeys(clean(runtime.profile, 60) for runtime in fleet.runtimes))
-    return f"{count} running service{'' if count == 1 else 's'} across profiles: {profiles}"
+    return f"{counted(count, 'running service')} across profiles: {profiles}"
 
 
 def _stopped(

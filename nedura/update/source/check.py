@@ -17,7 +17,7 @@ from nedura.config import read_config
 from nedura.errors import UpdateError
 from nedura.installs import InstallPaths
 from nedura.product import Product
-from nedura.text import clean
+from nedura.text import clean, counted
 from nedura.update.generation.environment import discard
 from nedura.update.generation.record import followed_branch, read_record
 from nedura.update.ledger.leftovers import scratch_prefix
@@ -82,17 +82,13 @@ class CheckResult:
     def _state_text(self) -> str:
         match self.state:
             case "current":
-                many = f"{self.ahead} commit{'' if self.ahead == 1 else 's'}"
+                many = counted(self.ahead, "commit")
                 ahead = f" (what runs is {many} ahead)" if self.ahead > 0 else ""
                 if self.reason:
                     return f"Nothing newer at {self.remote} {self.name}. {self.reason}"
                 return f"Up to date with {self.remote} {self.name}{ahead}."
             case "behind":
-                many = (
-                    f"{self.commits} commit{'' if self.commits == 1 else 's'} behind"
-                    if self.commits > 0
-                    else "Behind"
-                )
+                many = f"{counted(self.commits, 'commit')} behind" if self.commits > 0 else "Behind"
                 odd = f" {self.reason}" if self.reason else ""
                 return (
                     f"{many} {self.remote} {self.name} ({self.target[:8]}).{odd} Update with: {self.command}"

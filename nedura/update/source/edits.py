@@ -21,7 +21,7 @@ import attrs
 
 from nedura.errors import StoreError, UpdateError
 from nedura.records import make_folder, write_new
-from nedura.text import clean
+from nedura.text import clean, counted
 from nedura.update.generation.environment import discard
 from nedura.update.source.edit_content import UNREADABLE, exposed_paths, unfit_changes, unfit_files
 from nedura.update.source.edit_rules import (
@@ -291,7 +291,9 @@ def _add_untracked(reader: _Reader) -> list[LeftOut]:
     names = [name for name in listed.split("\0") if name and not is_own(name.rstrip("/"))]
     if len(names) > MAX_COUNT:
         return [
-            LeftOut(path=f"{len(names)} untracked files", reason=f"more than {MAX_COUNT} are not carried")
+            LeftOut(
+                path=counted(len(names), "untracked file"), reason=f"more than {MAX_COUNT} are not carried"
+            )
         ]
     left, taken, total = [], [], 0
     for name in names:

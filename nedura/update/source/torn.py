@@ -487,7 +487,9 @@ def _main(arguments: list[str]) -> int:
         return 1
     if mended.action == "put_back":
         edits = "; local edits are in the stash until the next update" if mended.stash else ""
-        sys.stderr.write(f"nedura: an interrupted update was put back ({mended.paths} files){edits}.\n")
+        sys.stderr.write(
+            f"nedura: an interrupted update was put back ({mended.paths} file{'' if mended.paths == 1 else 's'}){edits}.\n"
+        )
     return 75 if mended.action == "busy" else 0
 
 

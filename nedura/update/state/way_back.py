@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nedura.errors import RefusedError
-from nedura.text import clean
+from nedura.text import clean, counted
 from nedura.update.bounded import in_thread
 from nedura.update.events import StepDone
 from nedura.update.run import Run
@@ -77,5 +77,5 @@ async def bring_back(run: Run) -> AsyncGenerator[Event, None]:
     before = ", ".join(sorted(done.safety.values())) or "none"
     yield StepDone(
         name="state_restored",
-        detail=f"{len(done.files)} files from {clean(archive.name, 120)}; snapshots of before: {before}",
+        detail=f"{counted(len(done.files), 'file')} from {clean(archive.name, 120)}; snapshots of before: {before}",
     )

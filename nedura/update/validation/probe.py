@@ -15,7 +15,7 @@ from nedura.installs import InstallPaths
 from nedura.product import Product
 from nedura.programs import DEFAULT_PATH
 from nedura.records import make_folder
-from nedura.text import clean
+from nedura.text import clean, counted
 from nedura.update.bounded import Finished, in_thread, run_bounded
 from nedura.update.generation.environment import discard
 from nedura.update.run import Candidate
@@ -103,7 +103,7 @@ async def run_probe(
         if number
         else f"{clean(candidate.identity.code_version or 'the new version', 40)}"
     )
-    return f"gateway of {which} answered, {len(copied.names)} files of copied state{copied.note}"
+    return f"gateway of {which} answered, {counted(len(copied.names), 'file')} of copied state{copied.note}"
 
 
 def _copy(profiles: Sequence[tuple[str, Path]], target: Path) -> Copied:

@@ -15,7 +15,7 @@ from nedura.config import CONFIG_FILE
 from nedura.errors import NeduraError, UpdateError
 from nedura.installs import InstallPaths
 from nedura.records import make_folder, write_bytes
-from nedura.text import clean
+from nedura.text import clean, counted
 from nedura.update.bounded import run_bounded
 from nedura.update.generation.environment import discard
 from nedura.update.run import Candidate
@@ -57,7 +57,7 @@ def run_rehearsal(
     finally:
         discard(folder)
     skipped = len(homes) - len(usable)
-    many = f"{len(usable)} home{'' if len(usable) == 1 else 's'}"
+    many = counted(len(usable), "home")
     return many + note + (f", {skipped} that this version cannot open either" if skipped else "")
 
 

@@ -17,7 +17,7 @@ from nedura.profile_archive import default_target, export_profile, import_profil
 from nedura.profile_card import edit_card, read_card
 from nedura.profile_change import delete_profile, rename_profile, use_profile
 from nedura.profiles import Profile, create_profile, find_profile, list_profiles, stray_profiles
-from nedura.text import clean
+from nedura.text import clean, counted
 from nedura.wrappers import Wrapper, find_wrappers, make_wrapper, remove_wrapper
 from nedura_cli.output import Output
 from nedura_cli.profile_facts import facts_of
@@ -245,7 +245,7 @@ def export(args: argparse.Namespace, output: Output) -> int:
             "left_out": [*made.left_out],
         }
     )
-    output.line(f"Wrote {made.files} files of {profile.name} to {made.path}.")
+    output.line(f"Wrote {counted(made.files, 'file')} of {profile.name} to {made.path}.")
     output.line("Credentials are left out, and what looks like one is masked. Read it before you share it.")
     _left_out(made.left_out, output)
     return 0
@@ -269,6 +269,6 @@ def import_(args: argparse.Namespace, output: Output) -> int:
             "left_out": [*made.left_out],
         }
     )
-    output.line(f"Made {made.profile.name} of {made.files} files in {made.profile.home}.")
+    output.line(f"Made {made.profile.name} of {counted(made.files, 'file')} in {made.profile.home}.")
     _left_out(made.left_out, output)
     return 0

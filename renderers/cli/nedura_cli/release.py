@@ -11,7 +11,7 @@ from pathlib import Path
 from nedura.commands.folders import existing_folder, named_path
 from nedura.errors import NeduraError
 from nedura.product import NEDURA
-from nedura.text import clean
+from nedura.text import clean, counted
 from nedura.update.source.release_pack import pack_checkout
 
 __all__ = ["main"]
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         sys.stderr.write(f"run: the release cannot be written: {error.strerror}.\n")
         return 1
-    size = f"{made.files} files, {made.size / 1e6:.1f} MB"
+    size = f"{counted(made.files, 'file')}, {made.size / 1e6:.1f} MB"
     sys.stdout.write(f"{clean(str(made.archive), 400)}  {made.version} ({made.commit[:8]}), {size}\n")
     sys.stdout.write(f"{clean(str(made.index), 400)}  names it; serve both from one folder\n")
     if not args.address:

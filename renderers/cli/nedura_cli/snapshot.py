@@ -15,6 +15,7 @@ import attrs
 from nedura.errors import UsageError
 from nedura.homes import process_home, profile_name, root_home
 from nedura.profiles import list_profiles
+from nedura.text import counted
 from nedura.update import (
     IMPORT_LIMITS,
     LARGE,
@@ -123,7 +124,7 @@ def verify(args: argparse.Namespace, output: Output) -> int:
             }
         )
         output.line(
-            f"{'✗' if wrong else '✓'} {name}: {len(manifest.files)} files{_missing(manifest.missing)}"
+            f"{'✗' if wrong else '✓'} {name}: {counted(len(manifest.files), 'file')}{_missing(manifest.missing)}"
         )
         for path, why in sorted(wrong.items()):
             output.line(f"  {path}: {why}")
@@ -165,7 +166,7 @@ def bring(args: argparse.Namespace, output: Output) -> int:
         limits=LARGE if args.large else IMPORT_LIMITS,
     )
     output.record({"kind": "imported", **attrs.asdict(done)})
-    output.line(f"✓ Imported {len(done.files)} files.")
+    output.line(f"✓ Imported {counted(len(done.files), 'file')}.")
     for where, name in sorted(done.safety.items()):
         output.line(f"  What was there before is in snapshot {name} of {where}.")
     for path, why in sorted(done.kept.items()):

@@ -200,7 +200,7 @@ async def test_the_next_update_sweeps_and_says_so(desk: Desk) -> None:
     )
     events = [event async for event in real.snapshot(run)]
     assert [event.kind for event in events] == ["step", "skipped"]
-    assert "1 temp files" in events[0].copy_terminal
+    assert "1 temp file and 0 folders" in events[0].copy_terminal
     assert not left.exists()
 
 
