@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Final, NamedTuple, ParamSpec, TypeVar
 
-__all__ = ["Finished", "in_thread", "run_bounded"]
+__all__ = ["Finished", "in_thread", "own_umask", "run_bounded"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -69,7 +69,8 @@ def run_bounded(
         sweep: kill what is left of its group after a normal end, too.
         beat: called with the elapsed seconds every `beat_seconds` while it runs.
         beat_seconds: how often.
-        umask: mode mask of the program; -1 inherits ours (for what it writes into a folder of the owner's).
+        umask: mode mask of the program; -1 is ours, for what it writes into a folder of the owner's, but nobody else may write there: a
+            place that others can write to is refused as a source of code.
 
     Raises:
         OSError: it cannot be started.
@@ -86,7 +87,7 @@ def run_bounded(
             stdout=out,
             stderr=err,
             start_new_session=True,  # no terminal to ask on, and one group to end
-            umask=umask,
+            umask=own_umask() | 0o022 if umask < 0 else umask,
         )
         why = "stopped"
         try:
@@ -98,6 +99,24 @@ def run_bounded(
         return Finished(
             child.returncode, _read(out.fileno()), _read(err.fileno()), why == "timeout", why == "stopped"
         )
+
+
+def own_umask(status: str = "/proc/self/status") -> int:
+    """Mode mask of this process.
+
+    Args:
+        status: where Linux says it; elsewhere it can only be told by setting it, for a moment to the strictest.
+    """
+    try:
+        with open(status, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.startswith("Umask:"):
+                    return int(line.split()[1], 8)
+    except (OSError, ValueError):
+        pass
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def _read(handle: int) -> bytes:
