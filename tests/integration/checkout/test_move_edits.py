@@ -169,7 +169,7 @@ async def test_what_a_tool_wrote_is_not_parked(tree: Tree) -> None:
     target = ahead(tree)
     result = await run_move(tree.job(target))
     whole(tree, target)
-    assert "lock files" in result.step("machine_changes").detail
+    assert "1 lock file" in result.step("machine_changes").detail
     assert tree.stashes == []
 
 
