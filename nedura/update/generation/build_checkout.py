@@ -15,6 +15,7 @@ from nedura.errors import RecordMissing, StoreError
 from nedura.installs import InstallPaths
 from nedura.product import Build
 from nedura.records import make_folder, read_json, write_json
+from nedura.update.bounded import own_umask
 from nedura.update.generation.artifact import drop, is_artifact, leaves_trace
 from nedura.update.generation.build_run import built, inside
 from nedura.update.generation.builds import Decision, decide_builds
@@ -125,7 +126,7 @@ class CheckoutBuilds:
 
 def swap_in(made: Path, target: Path) -> None:
     """Put an artifact in place by two renames beside it; the old one comes back when the second fails."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent, 0o755 & ~own_umask())
     mark = secrets.token_hex(4)
     staged, old = (target.with_name(f".{target.name}.{word}-{mark}") for word in ("staging", "previous"))
     try:

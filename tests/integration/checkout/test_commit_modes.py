@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nedura.update.bounded import own_umask, run_bounded
+from nedura.update.generation.build_checkout import swap_in
 from nedura.update.generation.places import is_exposed
 from tests.integration.checkout.trees import make_tree, run_move, whole
 
@@ -22,7 +23,7 @@ async def test_a_move_writes_no_code_that_others_can_write(
     (tree.checkout / "README").write_text("mine\n")
     tree.commit({"toy/value.py": "VALUE = 2\n", "new/file.py": "NEW = 1\n"})
     target, git_dir = tree.fetch(), Path(tree.runner().git_dir)
-    before = {path for path in git_dir.rglob("*")}
+    before = set(git_dir.rglob("*"))
     old = os.umask(umask)
     try:
         result = await run_move(tree.job(target))
@@ -51,3 +52,16 @@ def test_our_umask_is_read_without_changing_it(umask: int) -> None:
         assert own_umask(status="/nowhere") == umask
     finally:
         assert os.umask(old) == umask
+
+
+@pytest.mark.parametrize(("umask", "folder"), [(0o000, 0o755), (0o077, 0o700)])
+def test_the_folders_of_a_build_are_nobody_elses(tmp_path: Path, umask: int, folder: int) -> None:
+    made, place = tmp_path / "made", tmp_path / "checkout/web/deep/dist"
+    (tmp_path / "checkout").mkdir()
+    made.write_text("built\n")
+    old = os.umask(umask)
+    try:
+        swap_in(made, place)
+    finally:
+        os.umask(old)
+    assert [path.stat().st_mode & 0o777 for path in (place.parent, place.parent.parent)] == [folder, folder]
