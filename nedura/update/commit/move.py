@@ -10,6 +10,7 @@ import attrs
 
 from nedura.errors import UpdateError
 from nedura.text import clean
+from nedura.update.commit.merging import merge_commits
 from nedura.update.commit.status import current_branch, ignored_in_the_way
 from nedura.update.ledger.owner import myself
 from nedura.update.source.git import Git
@@ -137,12 +138,8 @@ def merge_commit(git: SourceGit, ours: str, theirs: str, message: str) -> str | 
     Raises:
         SourceGitError: git cannot merge.
     """
-    answer = git.run(
-        "merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, theirs, ok=(0, 1)
-    )
-    if answer.code == 1:
-        return None
-    return git.text("commit-tree", answer.items[0], "-p", ours, "-p", theirs, "-m", message)
+    tree, _ = merge_commits(git, ours, theirs)
+    return None if tree is None else git.text("commit-tree", tree, "-p", ours, "-p", theirs, "-m", message)
 
 
 def _marker(git: SourceGit, step: Move, rollback: str = "") -> MoveMarker:

@@ -8,6 +8,7 @@ from nedura.errors import NeduraError, UpdateError
 from nedura.text import clean, counted
 from nedura.update.commit import guard, stash, waiting
 from nedura.update.commit.job import CheckoutJob, Progress
+from nedura.update.commit.merging import NEEDED, can_merge
 from nedura.update.commit.move import Move
 from nedura.update.commit.rules import Disposition, collisions, dispose
 from nedura.update.commit.status import hidden_edits, ignored_in_the_way, in_place_of, look_for_dirt
@@ -17,7 +18,7 @@ from nedura.update.source.torn import Change, changed_paths
 from nedura.update.state.snapshot_set import in_set
 from nedura.wire import Event
 
-__all__ = ["clean_up", "give_back", "settle"]
+__all__ = ["clean_up", "give_back", "refuse_old_git", "settle"]
 
 
 def clean_up(job: CheckoutJob, state: Progress, step: Move) -> list[Change]:
@@ -47,6 +48,8 @@ def clean_up(job: CheckoutJob, state: Progress, step: Move) -> list[Change]:
             advice="Move it away.",
         )
     _refuse_state(job, in_the_way)
+    if dirt.edits and _disposition(job) == "restore":
+        refuse_old_git(git, len(dirt.edits))
     if dirt.edits or in_the_way:
         state.parked = stash.save(git, dirt.edits, in_the_way, now=job.now, branch=step.was_branch)
         waiting.remember(git, state.parked.commit, cut_off=_disposition(job) == "restore")
@@ -60,6 +63,24 @@ def clean_up(job: CheckoutJob, state: Progress, step: Move) -> list[Change]:
             advice="Commit them.",
         )
     return changes
+
+
+def refuse_old_git(git: SourceGit, edits: int) -> None:
+    """Edits that this git could not bring back are not parked at all.
+
+    Args:
+        git: the checkout.
+        edits: how many files are edited.
+
+    Raises:
+        UpdateError: git is too old to merge them.
+    """
+    if edits and not can_merge(git):
+        raise UpdateError(
+            f"Local edits of {counted(edits, 'file')} could not be brought back after the move: {NEEDED} them.",
+            stop_class="local_changes_blocked",
+            advice="Install a newer git, commit the edits, or leave them in the stash: --keep-stash",
+        )
 
 
 def _refuse_hidden(git: SourceGit, changes: list[Change]) -> None:

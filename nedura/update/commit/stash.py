@@ -17,6 +17,7 @@ import attrs
 
 from nedura.errors import UpdateError
 from nedura.text import clean
+from nedura.update.commit.merging import merge_onto
 from nedura.update.source.index_note import at_the_index
 from nedura.update.source.source_git import SourceGit, SourceGitError
 from nedura.update.source.torn import Change, changed_paths, content_of, is_gits, stands, sync_paths
@@ -256,7 +257,7 @@ def restore(git: SourceGit, parked: Parked, *, check: bool = True) -> Restored:
         SourceGitError: git failed before anything was written.
     """
     head = git.text("rev-parse", "--verify", "HEAD^{commit}")
-    merged, conflicts = _merge(git, parked.base, head, f"{parked.commit}^{{tree}}")
+    merged, conflicts = merge_onto(git, parked.base, head, f"{parked.commit}^{{tree}}")
     if merged is None:
         return Restored(conflicts=tuple(sorted({*conflicts, *_blocked(git, parked, ())})))
     changed, removed = _difference(git, head, merged)
@@ -296,18 +297,6 @@ def _others(git: SourceGit, changes: Iterable[Change], removed: Sequence[str]) -
             or _above(git.checkout, change.path).difference(removed)
         )
     ]
-
-
-def _merge(git: SourceGit, base: str, head: str, tree: str) -> tuple[str | None, list[str]]:
-    """Three-way merge of trees with exactly this base; (tree id or None, conflicted paths)."""
-    root = git.text("commit-tree", f"{base}^{{tree}}", "-m", "base")
-    ours = git.text("commit-tree", f"{head}^{{tree}}", "-p", root, "-m", "new code")
-    theirs = git.text("commit-tree", tree, "-p", root, "-m", "local edits")
-    answer = git.run(
-        "merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, theirs, ok=(0, 1)
-    )
-    oid, *paths = answer.items
-    return (oid, []) if answer.code == 0 else (None, paths)
 
 
 def _blocked(git: SourceGit, parked: Parked, removed: Sequence[str]) -> list[str]:
@@ -410,7 +399,7 @@ def _restage(git: SourceGit, parked: Parked, head: str) -> tuple[str, ...]:
     staged = f"{parked.commit}^2^{{tree}}"
     if git.text("rev-parse", staged) == git.text("rev-parse", f"{parked.base}^{{tree}}"):
         return ()
-    merged, _ = _merge(git, parked.base, head, staged)
+    merged, _ = merge_onto(git, parked.base, head, staged)
     if merged is not None:
         with at_the_index(git.git_dir):
             git.run("read-tree", merged)

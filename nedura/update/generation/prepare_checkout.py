@@ -13,12 +13,16 @@ from collections.abc import AsyncGenerator
 import attrs
 
 from nedura.clock import iso
+from nedura.config import read_config
 from nedura.errors import RecordMissing, UpdateError
 from nedura.installs import CodeIdentity, InstallPaths
 from nedura.locks import FileLock
 from nedura.records import make_folder
 from nedura.text import clean
 from nedura.update.bounded import in_thread
+from nedura.update.commit.parking import refuse_old_git
+from nedura.update.commit.rules import dispose
+from nedura.update.commit.status import look_for_dirt
 from nedura.update.commit_point import paths_of
 from nedura.update.events import Notice, Prepared
 from nedura.update.generation.build_checkout import wanted_builds
@@ -32,6 +36,7 @@ from nedura.update.source.edit_merge import merge_edits
 from nedura.update.source.edits import Edits
 from nedura.update.source.git import find_git
 from nedura.update.source.owner_checkout import Source, read_source
+from nedura.update.source.source_git import SourceGit, SourceGitError
 from nedura.update.source.unfinished import has_operation, unfinished_text
 from nedura.wire import Event
 
@@ -132,6 +137,7 @@ async def _prepare(run: Run, work: Work, source: Source) -> AsyncGenerator[Event
     if work.target.commit == source.head:
         yield Prepared(candidate=current_candidate(run), changed=False, commits=0)
         return
+    await in_thread(_check_edits, run, source)
     nothing = Edits(base="", tree="")
     work.merge = await in_thread(merge_edits, work.git, nothing, work.target.commit, work.paths.folder)
     built = build_aside(work)
@@ -141,6 +147,27 @@ async def _prepare(run: Run, work: Work, source: Source) -> AsyncGenerator[Event
     finally:
         await built.aclose()
     yield Notice(text="The working tree moves only after this version was validated aside.")
+
+
+def _check_edits(run: Run, source: Source) -> None:
+    """Whether edits could come back is known before anything is built.
+
+    Raises:
+        UpdateError: git is too old for it.
+    """
+    setting = read_config(run.root_home).text("updates.non_interactive_local_changes", "stash")
+    if (
+        dispose(keep_stash=run.options.keep_stash, setting=setting, interactive=run.ask is not None)
+        != "restore"
+    ):
+        return
+    git = SourceGit(find_git(run.environ), source.checkout, source.git_dir, run.environ)
+    try:
+        refuse_old_git(git, len(look_for_dirt(git).edits))
+    except SourceGitError as error:
+        raise UpdateError(
+            f"The checkout's status cannot be read: {error.reason}.", stop_class="git"
+        ) from error
 
 
 def _as_checkout(event: Prepared, commit: str) -> Prepared:
