@@ -61,15 +61,28 @@ class DamagedDatabase(DatabaseError):
 
 
 _DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_UNFINISHED: Final = (sqlite3.SQLITE_READONLY_ROLLBACK, sqlite3.SQLITE_READONLY_RECOVERY)
+"""A crashed writer left a journal; whoever opens the database next rolls it back, so we may as well."""
+_FAULTS: Final = (sqlite3.Error, OSError, UnicodeDecodeError)
+"""The last: SQLite names what is wrong in a schema, and Python cannot decode the bytes of that name."""
+
+
+def _code(error: BaseException) -> int:
+    """SQLite's extended code; 0 for what Python's own module found."""
+    return getattr(error, "sqlite_errorcode", None) or 0
 
 
 def _says_damage(error: BaseException) -> bool:
     """Whether SQLite found the bytes wrong; also when the file ends within a page."""
-    code = getattr(error, "sqlite_errorcode", None)
-    return code is not None and (code & 0xFF in _DAMAGE or code == sqlite3.SQLITE_IOERR_SHORT_READ)
+    if isinstance(error, UnicodeDecodeError):
+        return True
+    code = _code(error)
+    return code & 0xFF in _DAMAGE or code == sqlite3.SQLITE_IOERR_SHORT_READ
 
 
-def _why(error: sqlite3.Error | OSError) -> str:
+def _why(error: BaseException) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "its schema is damaged"
     return clean(error.strerror if isinstance(error, OSError) and error.strerror else error)
 
 
@@ -123,14 +136,10 @@ def copy_database(
         try:
             _copy(source, target, _source_mode(source), stop, busy_limit, monotonic, digest)
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode not in (
-                sqlite3.SQLITE_READONLY_ROLLBACK,
-                sqlite3.SQLITE_READONLY_RECOVERY,
-            ):
+            if _code(error) not in _UNFINISHED:
                 raise
-            # A crashed writer left a journal; whoever opens the database next rolls it back, so we may as well.
             _copy(source, target, "rw", stop, busy_limit, monotonic, digest)
-    except (sqlite3.Error, OSError) as error:
+    except _FAULTS as error:
         raise DatabaseError(f"{clean(source.name)} cannot be copied: {_why(error)}.") from error
 
 
@@ -202,9 +211,8 @@ def _copy_at_rest(
         try:
             reading.execute("BEGIN")
             reading.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        except (
-            sqlite3.Error
-        ):  # locked, a hot journal, damaged: the backup API waits for it or says what it is
+        except (sqlite3.Error, UnicodeDecodeError):
+            # locked, a hot journal, damaged: the backup API waits for it or says what it is
             return False
         if _log_waits(source):
             return False
@@ -281,9 +289,18 @@ def check_live(path: Path, *, busy: float = 2.0) -> None:
     with _checking(path):
         if not is_sqlite(path) and path.stat().st_size:
             raise DamagedDatabase(f"{clean(path.name)} is not a SQLite database.")
-        with closing(_open_source(path, _source_mode(path))) as connection:
-            connection.execute(f"PRAGMA busy_timeout={int(busy * 1000)}")
-            _quick_check(connection, path)
+        try:
+            _check_open(path, _source_mode(path), busy)
+        except sqlite3.OperationalError as error:
+            if _code(error) not in _UNFINISHED:
+                raise
+            _check_open(path, "rw", busy)
+
+
+def _check_open(path: Path, mode: str, busy: float) -> None:
+    with closing(_open_source(path, mode)) as connection:
+        connection.execute(f"PRAGMA busy_timeout={int(busy * 1000)}")
+        _quick_check(connection, path)
 
 
 def _quick_check(connection: sqlite3.Connection, path: Path) -> None:
@@ -304,7 +321,7 @@ class _checking:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, (sqlite3.Error, OSError)):
+        if isinstance(error, _FAULTS):
             if _says_damage(error):
                 raise DamagedDatabase(f"{clean(self.path.name)} is damaged: {_why(error)}.") from error
             raise DatabaseError(f"{clean(self.path.name)} cannot be checked: {_why(error)}.") from error
@@ -337,7 +354,7 @@ def overwrite(live: Path, copy: Path, *, busy: float = 2.0) -> None:
 
             reading.backup(writing, pages=-1, progress=progress, sleep=BUSY_SLEEP)
             writing.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    except (sqlite3.Error, OSError) as error:
+    except _FAULTS as error:
         raise DatabaseError(f"{clean(live.name)} cannot be replaced: {_why(error)}.") from error
 
 

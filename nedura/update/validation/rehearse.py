@@ -33,7 +33,12 @@ def rehearse(home: Path) -> str:
         for source in expand(home):
             if source.database and not source.problem:
                 _open(source.path)
-    except (NeduraError, sqlite3.Error, OSError) as error:
+    except (
+        NeduraError,
+        sqlite3.Error,
+        OSError,
+        UnicodeDecodeError,
+    ) as error:  # the last: a damaged schema (sqlite.py)
         return error.message if isinstance(error, NeduraError) else f"{type(error).__name__}: {clean(error)}"
     return ""
 

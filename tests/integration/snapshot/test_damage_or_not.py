@@ -21,6 +21,7 @@ from nedura.update.state.place import place_database, set_aside
 from nedura.update.state.restore import restore_snapshot
 from nedura.update.state.snapshot_take import take_snapshot
 from nedura.update.state.sqlite import DamagedDatabase, DatabaseError, check_live, holders
+from nedura.update.validation.rehearse import rehearse
 from tests.integration.snapshot.homes import make_database, rows, snap
 from tests.integration.snapshot.test_restore import crash_with_log
 
@@ -77,6 +78,9 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "a torn page": lambda path: path.write_bytes(
         path.read_bytes()[:4096] + os.urandom(4096) + path.read_bytes()[8192:]
     ),
+    "a schema that is no text": lambda path: path.write_bytes(
+        path.read_bytes().replace(b"CREATE TABLE", b"CREATE \xff\xfe\xfdLE")
+    ),
 }
 
 
@@ -92,6 +96,42 @@ async def test_damage_of_every_kind_is_mended(tmp_path: Path, kind: str) -> None
     (kept,) = tmp_path.glob("state.db.corrupt-*")
     assert kept.read_bytes() == content
     assert kept.name in told.detail
+
+
+def test_a_schema_that_is_no_text_is_left_out_of_a_snapshot_and_named(tmp_path: Path) -> None:
+    """Python cannot decode what SQLite says about it: neither library nor system error."""
+    path = make_database(tmp_path / "state.db", 5)
+    (tmp_path / "config.yaml").write_text("a: 1\n")
+    DAMAGE["a schema that is no text"](path)
+    taken = take_snapshot("default", tmp_path, label="pre-update", keep=1, cap=None, now=NOW)
+    assert taken is not None
+    assert list(taken.manifest.files) == ["config.yaml"]
+    assert taken.manifest.failed_dbs == ("state.db",)
+    assert "UnicodeDecodeError" in rehearse(tmp_path)
+
+
+CRASH = """
+import os, sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("PRAGMA cache_size=2")
+db.execute("BEGIN")
+db.executemany("INSERT INTO t(body) VALUES(?)", [("x" * 500,) for _ in range(200)])
+os.kill(os.getpid(), 9)
+"""
+
+
+async def test_the_journal_of_a_killed_writer_is_no_fault(tmp_path: Path) -> None:
+    """Whoever opens the database next rolls it back, as a copy does; it kept a restore out for good."""
+    path = make_database(tmp_path / "state.db", 5, wal=False)
+    snapshot = snap(tmp_path)
+    subprocess.run([sys.executable, "-c", CRASH, str(path)], check=False)
+    assert (tmp_path / "state.db-journal").stat().st_size
+    assert await nets_of(tmp_path, snapshot) == []
+    assert rows(path) == 5
+    subprocess.run([sys.executable, "-c", CRASH, str(path)], check=False)
+    done = restore_snapshot(tmp_path, snapshot, profile="default", now=NOW)
+    assert "state.db" in done.restored
+    assert sorted(listed(tmp_path)) == ["state.db"]
 
 
 async def test_a_database_that_lost_every_byte_comes_back(tmp_path: Path) -> None:
