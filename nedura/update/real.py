@@ -41,7 +41,7 @@ from nedura.update.prompt import ask_by_file, said_yes
 from nedura.update.run import Candidate, Run
 from nedura.update.source.channels import channel_key
 from nedura.update.state.levels import judge_state, state_range
-from nedura.update.state.snapshot_mode import KEY, backup_keep, snapshot_mode
+from nedura.update.state.snapshot_mode import KEY, asked_mode, backup_keep, snapshot_mode
 from nedura.wire import Event, to_wire
 
 if TYPE_CHECKING:
@@ -175,6 +175,7 @@ async def plan(run: Run) -> AsyncGenerator[Event, None]:
         deadline=run.options.deadline,
         branch=run.options.branch,
         channel=run.options.channel,
+        saves=asked_mode(no_backup=run.options.no_backup, backup=run.options.backup),
     )
     record = {
         key: value for key, value in to_wire(run.plan).items() if key not in ("kind", "copy", "copy_terminal")

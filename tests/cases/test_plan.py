@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -172,7 +173,7 @@ PACKAGED = {
         "opt/homebrew/Cellar/nedura/1.0/libexec/lib/python3.11/site-packages/nedura/x.py",
         "brew upgrade nedura",
     ),
-    "pip": ("srv/venv/lib/python3.11/site-packages/nedura/x.py", "pip install --upgrade nedura"),
+    "pip": ("srv/venv/lib/python3.11/site-packages/nedura/x.py", "{python} -m pip install --upgrade nedura"),
 }
 
 
@@ -191,9 +192,10 @@ async def test_c007_one_answer_on_every_path(tmp_path: Path, place: str, command
     machine = Machine(root=tmp_path / "root", executable="/usr/bin/python3")
     refusal = refusal_of(find_subject(home, NEDURA, {}, anchor=anchor, machine=machine).kind)
     assert refusal is not None
-    assert (refusal.exit_code, refusal.command) == (2, command)
+    assert (refusal.exit_code, refusal.command) == (2, command.format(python=machine.executable))
     if "dpkg" in str(lists) and place.startswith("usr/"):
         return  # plan and check look at the real machine's package lists
+    command = command.format(python=sys.executable)
     plan = await plan_update(home=home, product=NEDURA, environ={"HOME": str(tmp_path)}, anchor=anchor)
     assert (plan.updatable_in_place, plan.update_mechanism) == (False, command)
     check = check_for_update(home, NEDURA, dict(os.environ), anchor=anchor)
@@ -250,6 +252,7 @@ async def test_c194_a_profile_that_is_closed_to_us_is_named(site: Site) -> None:
     assert closed(site.home / "profiles/gone", access=lambda path, mode: False) == "", (
         "not there is not closed"
     )
+    assert closed(home, access=lambda path, mode: not mode & os.W_OK) == "", "what can be read is not closed"
     if os.geteuid() != 0:  # root may look into everything
         home.chmod(0)
         plan = await plan_update(home=site.home, product=site.product)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any, Literal
 
 import attrs
@@ -13,7 +14,7 @@ from nedura.records import read_json, write_json
 from nedura.text import clean
 from nedura.update.source.owner_checkout import Source
 
-__all__ = ["InstallRecord", "followed_branch", "own_branch", "read_record", "write_record"]
+__all__ = ["InstallRecord", "followed_branch", "linked_source", "own_branch", "read_record", "write_record"]
 
 
 @attrs.frozen(kw_only=True)
@@ -75,10 +76,22 @@ def read_record(paths: InstallPaths) -> InstallRecord:
 
 def _again(paths: InstallPaths) -> str:
     """What brings a sealed install's record back; empty for others, whose next update writes it."""
+    source = linked_source(paths)
+    if source is not None:
+        return f"Install it again: ./run install, in {clean(str(source), 300)}"
+    return (
+        "Install it again: ./run install, in the folder that it came from"
+        if paths.current.is_symlink()
+        else ""
+    )
+
+
+def linked_source(paths: InstallPaths) -> Path | None:
+    """Where a sealed install came from, by its link: known also where its record is damaged. None without one."""
     try:
-        return f"Install it again: ./run install, in {clean(os.readlink(paths.source), 300)}"
+        return Path(os.readlink(paths.source))
     except OSError:
-        return ""
+        return None
 
 
 def own_branch(source: Source) -> str:

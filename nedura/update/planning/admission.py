@@ -25,7 +25,7 @@ from nedura.installs import (
 from nedura.product import Product
 from nedura.text import clean
 from nedura.update.generation.places import check_home_place
-from nedura.update.generation.record import read_record
+from nedura.update.generation.record import linked_source, read_record
 from nedura.update.planning.install_kind import InstallKind, judge_kind
 from nedura.update.planning.observe import Machine, observe
 
@@ -197,7 +197,7 @@ def _source(paths: InstallPaths) -> Path | None:
     try:
         return Path(read_record(paths).source)
     except StoreError:
-        return None
+        return linked_source(paths)
 
 
 def _current(paths: InstallPaths) -> CodeIdentity:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -196,7 +197,10 @@ def _path_kind(observed: Observed, product: Product) -> InstallKind | None:
         command = f"pkg upgrade {owner}" if observed.termux else f"apt-get install --only-upgrade {owner}"
         return _refused("apt", command, "apt", f"This install belongs to the package {owner}.")
     if package:
-        return _refused("pip", f"pip install --upgrade {name}", "pip", "This install belongs to pip.")
+        python = f"{shlex.quote(observed.executable)} -m " if observed.executable else ""
+        # the pip that is found first on the path may be another Python's
+        command = f"{python}pip install --upgrade {name}"
+        return _refused("pip", command, "pip", "This install belongs to pip.")
     return None
 
 

@@ -13,6 +13,7 @@ from nedura.clock import Clock, SystemClock
 from nedura.homes import current_home, root_home
 from nedura.product import NEDURA, Product
 from nedura.text import counted
+from nedura.update.options import SnapshotMode
 from nedura.update.source.unfinished import unfinished_text
 from nedura.wire import LATER
 
@@ -214,6 +215,7 @@ async def plan_update(
     deadline: float | None = None,
     branch: str | None = None,
     channel: str | None = None,
+    saves: SnapshotMode | None = None,
 ) -> Plan:
     """Collect the plan. Reads only, never raises; a part that cannot be read is named in `unreadable`.
 
@@ -226,13 +228,13 @@ async def plan_update(
         deadline: seconds that the caller gives the whole run; default as much as its stages may take.
         branch: branch that the update is asked to follow.
         channel: channel that it is asked to follow; a branch wins.
+        saves: how much the update is asked to save first; default what the configuration says.
     """
     from nedura.update.planning.plan_collect import collect_plan
 
     environ = dict(os.environ if environ is None else environ)
     home = current_home(environ) if home is None else home
     root = root_home(home, environ)
-    found = await collect_plan(
-        root, home, product, environ, SystemClock() if clock is None else clock, anchor, (branch, channel)
-    )
+    clock = SystemClock() if clock is None else clock
+    found = await collect_plan(root, home, product, environ, clock, anchor, (branch, channel), saves)
     return found if deadline is None else attrs.evolve(found, deadline_s=deadline, deadline_given=True)

@@ -24,6 +24,7 @@ from nedura.text import clean, counted
 from nedura.update.bounded import in_thread
 from nedura.update.generation.places import check_home_place
 from nedura.update.generation.record import followed_branch, read_record
+from nedura.update.options import SnapshotMode, UpdateOptions
 from nedura.update.planning.admission import Subject, find_subject
 from nedura.update.planning.deadlines import deadlines, total
 from nedura.update.planning.install_kind import InstallKind
@@ -35,6 +36,7 @@ from nedura.update.source.git import Git, find_git
 from nedura.update.source.owner_checkout import Source, read_source
 from nedura.update.source.unfinished import has_operation
 from nedura.update.source.urls import parse_remote, upstream_of
+from nedura.update.state.snapshot_mode import KEY, snapshot_mode
 from nedura.update.state.snapshot_set import FILE_CAP, expand
 
 __all__ = ["closed", "collect_plan"]
@@ -54,7 +56,7 @@ async def _guarded(
     try:
         fields.update(await work())
     except NeduraError as error:
-        unreadable[part] = error.message
+        unreadable[part] = error.diagnostics()
     except Exception as error:  # border: a plan never raises; what is missing is named
         unreadable[part] = f"{type(error).__name__}: {clean(error)}"
 
@@ -67,6 +69,7 @@ async def collect_plan(
     clock: Clock,
     anchor: Path | None,
     wanted: tuple[str | None, str | None] = (None, None),
+    saves: SnapshotMode | None = None,
 ) -> Plan:
     """Everything that `plan_update` promises.
 
@@ -78,6 +81,7 @@ async def collect_plan(
         clock: time seam.
         anchor: a file of the running code.
         wanted: branch and channel that the update is asked to follow.
+        saves: how much the update is asked to save; None lets the configuration say it.
     """
     fields: dict[str, Any] = {}
     unreadable: dict[str, str] = {}
@@ -107,17 +111,30 @@ async def collect_plan(
             lambda: in_a_thread(_source, root, product, environ, subject, wanted),
         ),
         _guarded("state", fields, unreadable, lambda: in_a_thread(_state, root)),
+        _guarded("backup", fields, unreadable, lambda: in_a_thread(_backup, root, subject, saves)),
     )
+    fields["conflicts"] += fields.pop("unwritable", ())
     unreadable |= fields.pop("closed", {}) | fields.pop("gone", {})
     stages = deadlines(
         state_bytes=fields.pop("state_bytes", 0),
+        backup_bytes=fields.pop("backup_bytes", 0),
         drains=fields.pop("drains", ()),
         boots=fields.pop("boots", ()),
         builds=[build.timeout for build in product.builds],
-        environment=product.environment == "managed",
+        environment=_environment(subject, product) == "managed",
     )
     fields.setdefault("summary", "The fleet could not be read.")
     return Plan(**fields, unreadable=unreadable, deadlines=stages, deadline_s=total(stages))
+
+
+def _environment(subject: Subject, product: Product) -> str:
+    """Who provides the packages: what the install's record says, else what the product would choose."""
+    try:
+        return (
+            read_record(subject.install).environment if subject.install is not None else product.environment
+        )
+    except NeduraError:  # a damaged one is told with the source
+        return product.environment
 
 
 def _subject_fields(subject: Subject) -> dict[str, Any]:
@@ -153,26 +170,70 @@ def _profiles(root: Path) -> dict[str, Any]:
     return {
         "profiles": tuple(profile.name for profile in profiles),
         "closed": {f"profile {one.name}": why for one in profiles if (why := closed(one.home))},
+        "unwritable": tuple(
+            f"Profile {one.name} cannot be written ({why}): an update saves and migrates nothing of it."
+            for one in profiles
+            if (why := unwritable(one.home))
+        ),
         "strays": {stray.name: stray.reason for stray in stray_profiles(root)},
     }
 
 
 def closed(home: Path, access: Callable[[Path, int], bool] = os.access) -> str:
-    """Why a home cannot be looked into or written: an update then saves and migrates nothing of it. Empty when it can.
+    """Why a home cannot be looked into: an update then saves and migrates nothing of it. Empty when it can.
 
     Args:
         home: a profile's home.
         access: asks the system for rights.
     """
-    if not home.is_dir() or access(home, os.R_OK | os.W_OK | os.X_OK):
+    if not home.is_dir() or access(home, os.R_OK | os.X_OK):
         return ""
     return "permission denied; check its owner and mode"
+
+
+def _flags(folder: Path) -> int:
+    return os.statvfs(folder).f_flag
+
+
+def unwritable(
+    home: Path,
+    access: Callable[[Path, int], bool] = os.access,
+    flags: Callable[[Path], int] = _flags,
+) -> str:
+    """Why a home that can be looked into cannot be written. Empty when it can.
+
+    Args:
+        home: a profile's home.
+        access: asks the system for rights.
+        flags: of a folder's file system, as `statvfs` has them.
+    """
+    if not home.is_dir() or closed(home, access) or access(home, os.R_OK | os.W_OK | os.X_OK):
+        return ""
+    return "its disk is read-only" if flags(home) & os.ST_RDONLY else "check its owner and mode"
 
 
 def _state(root: Path) -> dict[str, Any]:
     """Bytes that a snapshot would copy, from sizes alone; what is over its cap stays out and takes no time."""
     homes = [profile.home for profile in list_profiles(root)]
     return {"state_bytes": sum(min(source.size, FILE_CAP) for home in homes for source in expand(home))}
+
+
+def _backup(root: Path, subject: Subject, saves: SnapshotMode | None) -> dict[str, Any]:
+    """Bytes that a full backup would pack, from sizes alone, where the update takes one."""
+    from nedura.update.state.backup_walk import walk_home  # only where a full backup is asked for
+    from nedura.update.state.code_files import code_in
+
+    if (saves or snapshot_mode(UpdateOptions(), read_config(root).get(KEY))[0]) != "full":
+        return {}
+    code = code_in(root, subject.checkout)
+    return {"backup_bytes": sum(_size(found.path) for found in walk_home(root, code=code) if not found.skip)}
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # gone since it was listed, or told by the backup itself
+        return 0
 
 
 async def _fleet(

@@ -9,7 +9,7 @@ from nedura.config import Config
 from nedura.errors import ConfigError
 from nedura.update.options import SnapshotMode, UpdateOptions
 
-__all__ = ["KEEP", "KEY", "backup_keep", "snapshot_mode"]
+__all__ = ["KEEP", "KEY", "asked_mode", "backup_keep", "snapshot_mode"]
 
 KEY: Final = "updates.pre_update_backup"
 KEEP: Final = "updates.backup_keep"
@@ -20,6 +20,11 @@ _WORDS: Final[Mapping[str, SnapshotMode]] = {
 }  # fmt: skip
 
 
+def asked_mode(*, no_backup: bool, backup: bool) -> SnapshotMode | None:
+    """The mode that a run's own flags ask for; None leaves it to the configuration."""
+    return "off" if no_backup else "full" if backup else None
+
+
 def snapshot_mode(options: UpdateOptions, configured: object) -> tuple[SnapshotMode, str]:
     """The mode, and a warning that is empty when the configured value makes sense.
 
@@ -27,10 +32,9 @@ def snapshot_mode(options: UpdateOptions, configured: object) -> tuple[SnapshotM
         options: `--no-backup` beats `--backup`, which beats the configuration.
         configured: value of `updates.pre_update_backup`; None when unset.
     """
-    if options.no_backup:
-        return "off", ""
-    if options.backup:
-        return "full", ""
+    asked = asked_mode(no_backup=options.no_backup, backup=options.backup)
+    if asked is not None:
+        return asked, ""
     if configured is None:
         return "quick", ""
     word = str(configured).strip().lower()

@@ -89,9 +89,13 @@ def _set_channel(name: str, output: Output) -> int:
 def _plan(args: argparse.Namespace, output: Output) -> int:
     from nedura import plan_update
     from nedura.update.source.channels import check_followed
+    from nedura.update.state.snapshot_mode import asked_mode
 
     _possible(args)
-    found = asyncio.run(plan_update(deadline=args.deadline, branch=args.branch, channel=args.channel))
+    saves = asked_mode(no_backup=args.no_backup, backup=args.backup)
+    found = asyncio.run(
+        plan_update(deadline=args.deadline, branch=args.branch, channel=args.channel, saves=saves)
+    )
     check_followed(found.layout, args.branch, args.channel)
     output.event(found)
     return 0

@@ -137,7 +137,7 @@ async def test_a_checkout_whose_path_is_not_utf8_is_told_in_words(tmp_path: Path
     anchor = odd / "toy/main.py"
     plan = await plan_update(home=home, product=TOY, anchor=anchor)
     assert list(plan.unreadable) == ["source"]
-    assert plan.unreadable["source"].endswith("its path is not UTF-8.")
+    assert plan.unreadable["source"].endswith("its path is not UTF-8. Rename the folder.")
     with pytest.raises(RefusedError, match="not UTF-8") as told:
         check_for_update(home, TOY, dict(os.environ), anchor=anchor)
     assert "Rename" in told.value.advice

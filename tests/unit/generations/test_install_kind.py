@@ -65,6 +65,9 @@ TABLE: dict[str, tuple[dict[str, Any], str, bool, str, str]] = {
     "marker that no pull takes": ({"marker": marker(image="x; reboot")}, "docker", False, "image-marker", "docker pull nedura:latest"),
     "marker with a long name": ({"marker": marker(image=LONG)}, "docker", False, "image-marker", f"docker pull {LONG}"),
     "pip": ({"code": "/home/u/v/lib/python3.11/site-packages"}, "pip", False, "pip", "pip install --upgrade nedura"),
+    "pip, by its Python": (
+        {"code": "/srv/my venv/lib/site-packages", "executable": "/srv/my venv/bin/python"}, "pip", False, "pip",
+        "'/srv/my venv/bin/python' -m pip install --upgrade nedura"),
     "debian package": (DEB, "apt", False, "apt", "apt-get install --only-upgrade python3-nedura"),
     "termux package": (TERMUX, "apt", False, "apt", "pkg upgrade nedura"),
     "external checkout": ({"git": True, "steward": {"owner": "external", "name": "ansible"}}, "external", False, "external", ""),
