@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import grp
 import os
+import pwd
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +13,7 @@ from pathlib import Path
 from nedura.errors import ForeignOwner, RefusedError
 from nedura.text import clean
 
-__all__ = ["check_home_place", "check_parents", "check_private", "is_exposed", "is_shielded"]
+__all__ = ["check_home_place", "check_parents", "check_private", "is_exposed", "is_shielded", "private_group"]
 
 Stat = Callable[[Path], os.stat_result]
 
@@ -81,10 +84,48 @@ def is_shielded(folder: Path, *, me: int | None = None, look: Stat = os.stat) ->
     return any(info.st_uid == me and not info.st_mode & 0o077 for info in above)
 
 
-def is_exposed(info: os.stat_result, *, me: int | None = None) -> bool:
-    """Whether somebody else could change what a stat describes: another user's, or writable by others (a link's mode says nothing)."""
+@functools.cache
+def private_group(
+    user: int,
+    *,
+    account: Callable[[int], pwd.struct_passwd] = pwd.getpwuid,
+    group: Callable[[int], grp.struct_group] = grp.getgrgid,
+) -> int | None:
+    """The group that a user is alone in: the first one of the account, with its name and no other member (as `pam_umask` knows it, which
+    gives such users umask 002). None for root, and where there is none.
+
+    Args:
+        user: user number.
+        account: the user database.
+        group: the group database.
+    """
+    if user == 0:
+        return None
+    try:
+        entry = account(user)
+        found = group(entry.pw_gid)
+    except KeyError:
+        return None
+    alone = found.gr_name == entry.pw_name and set(found.gr_mem) <= {entry.pw_name}
+    return found.gr_gid if alone else None
+
+
+def is_exposed(
+    info: os.stat_result, *, me: int | None = None, own_group: Callable[[int], int | None] = private_group
+) -> bool:
+    """Whether somebody else could change what a stat describes: another user's, or writable by others (a link's mode says nothing).
+
+    Args:
+        info: what stands there.
+        me: user number, default ours.
+        own_group: the group of a user that nobody else is in.
+    """
     me = os.geteuid() if me is None else me
-    return info.st_uid not in (0, me) or (not stat.S_ISLNK(info.st_mode) and bool(info.st_mode & 0o022))
+    if info.st_uid not in (0, me):
+        return True
+    if stat.S_ISLNK(info.st_mode) or not info.st_mode & 0o022:
+        return False
+    return bool(info.st_mode & 0o002) or info.st_gid != own_group(me)
 
 
 def check_private(folder: Path, *, me: int | None = None, look: Stat = os.stat) -> None:
