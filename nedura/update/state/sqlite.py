@@ -130,11 +130,14 @@ def copy_database(
         digest: fed with the copy's bytes.
 
     Raises:
-        DatabaseError: not a database, locked for too long, damaged, or no room.
+        DatabaseError: not a database, locked for too long, damaged, changed where no lock can be taken, or no room.
     """
     try:
         try:
-            _copy(source, target, _source_mode(source), stop, busy_limit, monotonic, digest)
+            before, mode = os.stat(source), _source_mode(source)
+            _copy(source, target, mode, stop, busy_limit, monotonic, digest)
+            if mode == STILL and not _is_as_before(source, before):
+                raise DatabaseError(f"{clean(source.name)} was changed while it was copied.")
         except sqlite3.OperationalError as error:
             if _code(error) not in _UNFINISHED:
                 raise

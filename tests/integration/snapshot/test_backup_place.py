@@ -414,6 +414,39 @@ def test_a_home_that_cannot_be_written_can_be_saved_elsewhere(tmp_path: Path) ->
     assert rows(tmp_path / "new/state.db") == 5
 
 
+CHANGED_MEANWHILE = """
+import os, sys
+from pathlib import Path
+from nedura.errors import StoreError
+from nedura.update.state.sqlite import copy_database
+source, target = map(Path, sys.argv[1:])
+class Writer:
+    def is_set(self):
+        with open(source, "r+b") as file:
+            file.seek(-1, 2)
+            file.write(b"x")
+        return False
+target.touch()
+try:
+    copy_database(source, target, stop=Writer())
+except StoreError as error:
+    print(error.message)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="root may write everywhere")
+def test_a_database_that_changes_where_no_lock_can_be_taken_is_not_copied(tmp_path: Path) -> None:
+    root = small_home(tmp_path / "h")
+    root.chmod(0o500)
+    held_back = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    ran = subprocess.run(
+        [*held_back, sys.executable, "-c", CHANGED_MEANWHILE, str(root / "state.db"), str(tmp_path / "copy")],
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    root.chmod(0o700)
+    assert (ran.returncode, ran.stdout) == (0, "state.db was changed while it was copied.\n"), ran
+
+
 def git(folder: Path, *args: str) -> None:
     who = ("-c", "user.name=t", "-c", "user.email=t@example.org")
     subprocess.run(["git", *who, *args], cwd=folder, check=True, capture_output=True)
