@@ -152,10 +152,47 @@ def test_c005_a_home_is_found_however_the_unit_spells_it(tmp_path: Path) -> None
     }
 
 
+def test_c005_a_home_is_found_in_an_environment_file_and_behind_env(tmp_path: Path) -> None:
+    """Where systemd and launchd get it from without an `Environment=` line; what is read later wins, as for systemd."""
+    root, files = tmp_path / "ho me", tmp_path / "files"
+    files.mkdir()
+    (files / "a.conf").write_text(f'# NEDURA_HOME=/comment\nOTHER=1\n  NEDURA_HOME="{root}"  \n')
+    (files / "b.conf").write_text("NEDURA_HOME=/elsewhere\n")
+    os.mkfifo(files / "pipe.conf")
+    units = {
+        "file": f"EnvironmentFile={files}/a.conf",
+        "file-wins": f"EnvironmentFile=-{files}/a.conf\nEnvironment=NEDURA_HOME=/elsewhere",
+        "files": f"EnvironmentFile={files}/b.conf\nEnvironmentFile={files}/a.conf",
+        "pattern": f"EnvironmentFile={files}/[a].conf",
+        "env": f"ExecStart=-/usr/bin/env -u A B=c 'NEDURA_HOME={root}' /x/bin/nedura gateway run",
+        "env-wins": f'EnvironmentFile={files}/b.conf\nExecStart=env "NEDURA_HOME={root}" nedura gateway run',
+        "shell": f"ExecStart=/bin/sh -c \"NEDURA_HOME='{root}' exec nedura gateway run\"",
+        "gone": f"EnvironmentFile=-{files}/gone.conf",
+        "pipe": f"EnvironmentFile={files}/pipe.conf",
+        "folder": f"EnvironmentFile={files}",
+        "forgets": f"EnvironmentFile={files}/a.conf\nEnvironmentFile=",
+        "argument": "ExecStart=/x/bin/nedura gateway run NEDURA_HOME=/argument",
+    }
+    for name, text in units.items():
+        (tmp_path / f"{name}.service").write_text(f"[Service]\n{text}\n")
+    arguments = "".join(
+        f"<string>{word}</string>" for word in ("/usr/bin/env", f"NEDURA_HOME={root}", "nedura")
+    )
+    (tmp_path / "agent.plist").write_text(
+        f'<plist version="1.0"><dict><key>ProgramArguments</key><array>{arguments}</array></dict></plist>'
+    )
+    before = len(os.listdir("/dev/fd"))
+    found = {name: home for name, home, _ in definitions_in([tmp_path], NEDURA)}
+    assert len(os.listdir("/dev/fd")) == before
+    told = ("file", "file-wins", "files", "pattern", "env", "env-wins", "shell")
+    assert found == {**{f"{name}.service": str(root) for name in told}, "agent": str(root)}
+
+
 @given(text=st.text(max_size=200), name=st.sampled_from(["a.service", "a.plist"]))
 def test_c005_no_definition_breaks_the_plan(text: str, name: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / name).write_text(f"Environment={text}\nNEDURA_HOME", "utf-8")
+        lines = f"Environment={text}\nNEDURA_HOME\nEnvironmentFile={text}\nExecStart=env {text}"
+        (Path(folder) / name).write_text(lines, "utf-8")
         list(definitions_in([Path(folder)], NEDURA))
 
 

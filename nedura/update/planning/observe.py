@@ -41,12 +41,16 @@ def _text(path: Path, limit: int) -> str:
     """A small text file, whoever wrote it; empty when it is not there or is no plain file (a pipe must not hold us)."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                return ""
-            return file.read(limit).decode("utf-8-sig", "replace").strip()
     except OSError:
         return ""
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return ""
+        return os.read(handle, limit).decode("utf-8-sig", "replace").strip()
+    except OSError:
+        return ""
+    finally:
+        os.close(handle)
 
 
 def _word(path: Path) -> str:

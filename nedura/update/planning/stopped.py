@@ -6,11 +6,13 @@ them says whose it is, whatever the unit is called.
 
 from __future__ import annotations
 
+import glob
 import os
 import pwd
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +28,7 @@ MAX_DEFINITIONS: Final = 2000
 MAX_DROP_INS: Final = 50
 _CONTINUED: Final = re.compile(r"\\\r?\n")
 """A line that goes on in the next one."""
+_SHELLS: Final = ("sh", "bash", "dash")
 _RUNS: Final = ("active", "activating", "reloading", "deactivating", "running")
 
 
@@ -45,8 +48,12 @@ class Stopped:
 
 
 def _text(path: Path) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(MAX_DEFINITION)
+    """Start of a regular file; empty for anything else (a pipe must not hold us)."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return os.read(handle, MAX_DEFINITION) if stat.S_ISREG(os.fstat(handle).st_mode) else b""
+    finally:
+        os.close(handle)
 
 
 def _unit(path: Path, drop_ins: bool) -> bytes:
@@ -57,22 +64,82 @@ def _unit(path: Path, drop_ins: bool) -> bytes:
     return b"\n".join(_text(file) for file in (path, *files) if file.is_file())
 
 
-def _unit_home(data: bytes, variable: str) -> str:
-    """Value of the home variable in a unit's last `Environment=` line that sets it; empty without one."""
-    found = ""
+def _settings(data: bytes) -> Iterator[tuple[str, str]]:
+    """Keys and values of a unit's lines, in order."""
     for line in _CONTINUED.sub(" ", data.decode("utf-8", "replace")).splitlines():
         key, equals, value = line.strip().partition("=")
-        if key.strip() != "Environment" or not equals:
-            continue
+        if equals:
+            yield key.strip(), value.strip()
+
+
+def _words(text: str) -> list[str] | None:
+    """Words of a line by the rules of a shell; None when it has none of these (a quote that does not end)."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return None
+
+
+def _unit_home(data: bytes, variable: str) -> str:
+    """Value that a service manager gives the home variable; empty without one. A later line wins; `EnvironmentFile=` beats `Environment=`,
+    and what `ExecStart=` itself sets beats both. An empty value forgets the ones before it.
+    """
+    told, files, started = "", list[str](), ""
+    for key, value in _settings(data):
+        if key == "Environment" and (words := _words(value)) is not None:
+            told = _expanded(_assigned(words, variable, told)) if words else ""
+        elif key == "EnvironmentFile":
+            files = [*files, _expanded(value.removeprefix("-"))] if value else []
+        elif key == "ExecStart":
+            started = _expanded(_started_with(_words(value.lstrip("-@:+!|")) or [], variable))
+    for pattern in () if started else files:
+        told = _in_files(pattern, variable, told)
+    return started or told
+
+
+def _assigned(words: Iterable[str], variable: str, before: str = "") -> str:
+    """Value of the last word that sets a variable."""
+    values = [
+        value
+        for name, equals, value in (word.partition("=") for word in words)
+        if equals and name == variable
+    ]
+    return values[-1] if values else before
+
+
+def _started_with(words: Sequence[str], variable: str) -> str:
+    """Value that a command line sets before the program: `env NAME=value program`, or the same in a shell's `-c`."""
+    if not words:
+        return ""
+    program = os.path.basename(words[0])
+    if program in _SHELLS and "-c" in words[:-1]:
+        script = _words(words[words.index("-c") + 1]) or []
+        return _assigned((word.rstrip(";") for word in script), variable)
+    if program != "env":
+        return ""
+    rest = iter(words[1:])
+    values = []
+    for word in rest:
+        if word in ("-u", "--unset", "-C", "--chdir"):
+            next(rest, "")
+        elif "=" in word and not word.startswith("-"):
+            values.append(word)
+        elif not word.startswith("-"):
+            break
+    return _assigned(values, variable)
+
+
+def _in_files(pattern: str, variable: str, before: str) -> str:
+    """Value that environment files set; what cannot be read sets nothing, as for a file that may be missing."""
+    found = before
+    for name in sorted(glob.glob(pattern))[:MAX_DROP_INS] if pattern.startswith("/") else ():
         try:
-            words = shlex.split(value)
-        except ValueError:
+            data = _text(Path(name))
+        except OSError:
             continue
-        if not words:  # an empty assignment forgets the ones before it
-            found = ""
-        for word in words:
-            name, _, text = word.partition("=")
-            found = _expanded(text) if name == variable else found
+        for key, value in _settings(data):
+            if key == variable:
+                found = " ".join(_words(value) or [])
     return found
 
 
@@ -97,13 +164,19 @@ def _agent_home(data: bytes, variable: str) -> str:
         agent = plistlib.loads(data)
     except (ValueError, ExpatError):
         return ""
-    variables = agent.get("EnvironmentVariables") if isinstance(agent, dict) else None
+    if not isinstance(agent, dict):
+        return ""
+    words = agent.get("ProgramArguments")
+    started = _started_with([str(word) for word in words], variable) if isinstance(words, list) else ""
+    variables = agent.get("EnvironmentVariables")
     value = variables.get(variable) if isinstance(variables, dict) else None
-    return value if isinstance(value, str) else ""
+    return started or (value if isinstance(value, str) else "")
 
 
 def definitions_in(folders: Iterable[Path], product: Product) -> Iterator[tuple[str, str, Path]]:
-    """Name, home and file of every service definition that sets our home variable. Reads only; what cannot be read is left out.
+    """Name, home and file of every service definition that sets our home variable, itself or by a file that it names.
+
+    Reads only; what cannot be read is left out.
 
     Args:
         folders: of units and agents.
@@ -124,7 +197,7 @@ def definitions_in(folders: Iterable[Path], product: Product) -> Iterator[tuple[
                 data = _unit(path, f"{name}.d" in names) if unit else _text(path)
             except OSError:
                 continue
-            if variable.encode() not in data:
+            if variable.encode() not in data and b"EnvironmentFile" not in data:
                 continue
             home = _unit_home(data, variable) if unit else _agent_home(data, variable)
             if home:
