@@ -23,10 +23,20 @@ from nedura.fleet import (
     SettleWaiting,
 )
 from nedura.update import (
+    AlreadyReported,
+    BackupFailed,
+    BackupTaken,
     FollowUp,
+    InterruptedFound,
+    NetRestored,
+    Notice,
     Progress,
+    SnapshotFailed,
+    SnapshotTaken,
     StageFinished,
     StageStarted,
+    StepDone,
+    TakenBack,
     UpdateFinished,
     UpdateStarted,
     UserAction,
@@ -71,6 +81,7 @@ class UpdatePicture:
         self._progress: Progress | None = None
         self._matrix: FleetMatrix | None = None
         self._owed: list[FollowUp | UserAction] = []
+        self._lasting: list[str] = []
         self._last: UpdateFinished | None = None
         self._overflow: OverflowMethod = "ellipsis" if look.terminal.unicode else "crop"
         self._faces = look.faces(thinking=True)
@@ -107,7 +118,10 @@ class UpdatePicture:
     def _note(self, event: Event) -> None:
         if isinstance(event, (MemberRestarted, MemberFailed)):
             self._waits.pop(event.profile, None)
-        self._details.extend(line.strip() for line in event.copy_terminal.split("\n") if line.strip())
+        lines = [line.strip() for line in event.copy_terminal.split("\n") if line.strip()]
+        self._details.extend(lines)
+        if _lasts(event):
+            self._lasting.extend(lines)
 
     def _finish(self, event: StageFinished) -> None:
         self._watched = None
@@ -213,6 +227,8 @@ class UpdatePicture:
 
     def _tail(self, width: int) -> list[RenderableType]:
         parts: list[RenderableType] = []
+        if self._last is not None:  # while it runs they are among the details
+            parts += [self._look.text(f"  {line}", "banner_text") for line in self._lasting]
         if self._matrix is not None:
             parts += matrix_parts(self._look, self._matrix, width)
         parts += [self._look.text(item.copy_terminal, "ui_warn") for item in tuple(self._owed)]
@@ -220,6 +236,29 @@ class UpdatePicture:
             key = "ui_ok" if self._last.exit_code == 0 else "ui_error"
             parts.append(self._look.text(self._last.copy_terminal, key, bold=True))
         return parts
+
+
+def _lasts(event: Event) -> bool:
+    """Whether a person has to know it afterwards, too: warnings, what failed, where a full backup lies."""
+    match event:
+        case Notice():
+            return event.warning
+        case StepDone():
+            return not event.ok
+        case SnapshotTaken():
+            return bool(event.incomplete)
+        case (
+            SnapshotFailed()
+            | BackupFailed()
+            | BackupTaken()
+            | NetRestored()
+            | TakenBack()
+            | InterruptedFound()
+            | AlreadyReported()
+        ):
+            return True
+        case _:
+            return False
 
 
 def _height(part: RenderableType) -> int:
@@ -237,7 +276,8 @@ def matrix_parts(look: Look, matrix: FleetMatrix, width: int) -> list[Renderable
         )
     more = len(matrix.foreign) - FOREIGN
     rest = [look.text(f"and {more} more of other homes", "banner_dim")] if more > 0 else []
-    return [_matrix_table(look, matrix, width), *foreign, *rest]
+    table = [_matrix_table(look, matrix, width)] if matrix.rows else []
+    return [*table, *foreign, *rest]
 
 
 def _matrix_table(look: Look, matrix: FleetMatrix, width: int) -> Table:

@@ -20,11 +20,16 @@ from nedura.fleet import (
 from nedura.installs import CodeIdentity
 from nedura.skins import load_skin
 from nedura.update import (
+    BackupTaken,
     FollowUp,
+    NetRestored,
     Notice,
     Progress,
+    SnapshotFailed,
+    SnapshotTaken,
     StageFinished,
     StageStarted,
+    StepDone,
     UpdateFinished,
     UpdateStarted,
     UserAction,
@@ -130,6 +135,40 @@ def test_the_end_shows_matrix_debts_and_who_retries(tmp_path: Path) -> None:
         assert part in text
     for event in end()[3:]:
         assert " ".join(event.copy_terminal.split()) in " ".join(text.split())
+
+
+def test_a_warning_of_an_early_stage_is_still_there_at_the_end(tmp_path: Path) -> None:
+    """The details go with their stage; what a person has to know afterwards stays, as it does in plain lines."""
+    shown = picture(tmp_path, Now())
+    lasting: list[Event] = [
+        SnapshotTaken(profile="alpha", snapshot_id="s", files=2, incomplete=("state.db",)),
+        SnapshotFailed(profile="beta", reason="the disk is full"),
+        BackupTaken(path="/b/pre-update.zip", files=3, size=9),
+        Notice(text="Local edits that are not carried: a.py", warning=True),
+        StepDone(name="local_changes_stash", ok=False, detail="parked"),
+        NetRestored(profile="alpha", net="cron", ok=True, detail="3 jobs put back"),
+    ]
+    passing: list[Event] = [
+        SnapshotTaken(profile="gamma", snapshot_id="s", files=2),
+        Notice(text="nothing to know"),
+        StepDone(name="launchers"),
+    ]
+    for event in [*begin()[:2], *lasting, *passing, *begin()[2:], *end()]:
+        shown.show(event)
+    text = " ".join(" ".join(seen(shown, tmp_path, 60, 100)).split())
+    for event in lasting:
+        assert " ".join(event.copy_terminal.split()) in text
+    for event in passing:
+        assert " ".join(event.copy_terminal.split()) not in text
+
+
+def test_a_fleet_without_members_has_no_empty_table(tmp_path: Path) -> None:
+    shown = picture(tmp_path, Now())
+    alien = Foreign(what="gateway process", name="pid 7", reason="another home", home=Path("/elsewhere"))
+    shown.show(FleetMatrix(expected=NEW, rows=(), foreign=(alien,)))
+    text = "\n".join(seen(shown, tmp_path))
+    assert "pid 7" in text
+    assert "runs" not in text
 
 
 def test_what_is_left_alone_does_not_squeeze_the_matrix(tmp_path: Path) -> None:
