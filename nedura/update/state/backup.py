@@ -30,7 +30,7 @@ from nedura.update.generation.durable import fsync_file, own_folder, remove_tree
 from nedura.update.generation.tree_rules import ascii_name
 from nedura.update.ledger.owner import is_gone
 from nedura.update.state.archive import collides, name_problem
-from nedura.update.state.backup_walk import Found, may_hold_ours, walk_home
+from nedura.update.state.backup_walk import SPECIAL, STAGE, Found, may_hold_ours, walk_home
 from nedura.update.state.code_files import CodeFiles, code_in
 from nedura.update.state.place import free_bytes
 from nedura.update.state.snapshot import in_thread
@@ -51,7 +51,6 @@ ADD: Final = "w"
 EARLIEST: Final = (1980, 1, 1, 0, 0, 0)
 LATEST: Final = 4_354_819_198.0
 """Last moment that a zip can tell; a file system may hold later ones."""
-_STAGE: Final = re.compile(r"\.(?:nedura-backup|.+\.zip)\.([1-9][0-9]{0,9})\.[0-9a-f]{8}\.partial\Z")
 _NUMBERED: Final = re.compile(r"-(\d{8}-\d{6})(?:-(\d{1,9}))?\.zip\Z")
 
 BackupEvent = BackupTaken | BackupFailed | Progress
@@ -184,7 +183,7 @@ def write_backup(
         raise StoreError(f"{clean(str(target), 300)} exists already.", advice="Name another file.")
     with _lock(root):
         _sweep(make_folder(folder))
-        stage = make_folder(folder / f".nedura-backup.{os.getpid()}.{secrets.token_hex(4)}.partial")
+        stage = folder / f".nedura-backup.{os.getpid()}.{secrets.token_hex(4)}.partial"
         means = _Means(stage, stop, state, busy_limit, free)
         size = _stage(root, target, code_in(root, checkout), now, means)
         pruned = _prune(target, label, keep) if keep is not None and target.parent == root / BACKUPS else ()
@@ -207,6 +206,7 @@ def _lock(root: Path) -> AbstractContextManager[None]:
 def _stage(root: Path, target: Path, code: CodeFiles, now: float, means: _Means) -> int:
     """Write the archive aside and give it its name; returns its bytes."""
     try:
+        means.stage.mkdir(0o700)  # also in a folder of another user that root was told to use
         partial = means.stage / "zip"
         _write(root, partial, code, now, means)
         fsync_file(partial)
@@ -246,7 +246,7 @@ def _made(folder: Path, label: str) -> list[tuple[str, int, str]]:
 def _sweep(folder: Path) -> None:
     """Remove what killed backups left; in a folder of the owner's own others may be at work."""
     for name in os.listdir(folder):
-        found, stage = _STAGE.match(name), folder / name
+        found, stage = STAGE.match(name), folder / name
         try:
             if found and is_gone(int(found[1]), stage.lstat().st_ctime):
                 remove_tree(stage)
@@ -277,8 +277,11 @@ def _write(root: Path, partial: Path, code: CodeFiles, now: float, means: _Means
         for found in walk_home(root, code=code):
             if means.stop.is_set():
                 raise StoreError("The backup was stopped.")
-            if found.skip and (_is_our_database(found.relative) or may_hold_ours(found.relative)):
-                raise StoreError(f"{ascii_name(found.relative)} cannot be saved: {found.skip}.")
+            if found.skip and _may_hide_ours(found):
+                raise StoreError(
+                    f"{ascii_name(found.relative)} cannot be saved: {found.skip}.",
+                    advice="Put it right, or move it away.",
+                )
             why = found.skip or state.problem(found.relative) or _older_backup(found.path)
             if why:
                 state.skip(found.relative, why)
@@ -315,6 +318,11 @@ def _older_backup(path: Path) -> str:
         NotImplementedError,
     ):  # some other file, or one that the next step names
         return ""
+
+
+def _may_hide_ours(found: Found) -> bool:
+    """Whether what is left out is a database of ours, or may lead to one."""
+    return _is_our_database(found.relative) or (found.skip != SPECIAL and may_hold_ours(found.relative))
 
 
 def _is_our_database(relative: str) -> bool:

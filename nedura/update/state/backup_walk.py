@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -14,7 +15,16 @@ from nedura.update.state.code_files import CodeFiles
 from nedura.update.state.raw_file import is_sqlite
 from nedura.update.state.snapshot_set import SNAPSHOT_SET, SQLITE_SIDES, holds, look
 
-__all__ = ["MEMBERS", "Found", "is_followed", "is_runtime_name", "may_hold_ours", "walk_home"]
+__all__ = [
+    "MEMBERS",
+    "SPECIAL",
+    "STAGE",
+    "Found",
+    "is_followed",
+    "is_runtime_name",
+    "may_hold_ours",
+    "walk_home",
+]
 
 ANYWHERE: Final = frozenset(
     {
@@ -37,6 +47,11 @@ OWN_FOLDERS: Final = frozenset(
 """Folders of a home that we write ourselves; everywhere else a `poetry.lock` is somebody's file."""
 NAMES: Final = frozenset({".backup.lock", "gateway.pid", "gateway.lock", "cron.pid"})
 EMERGENCY: Final = "state.db.pre-update-emergency-"
+STAGE: Final = re.compile(r"\.(?:nedura-backup|.+\.zip)\.([1-9][0-9]{0,9})\.[0-9a-f]{8}\.partial\Z")
+"""Folder that a backup works in, or that a killed one left; its pid."""
+_IMPORTING: Final = re.compile(r"\.import-[1-9][0-9]{0,9}-[0-9a-f]{8}\.partial\Z")
+SPECIAL: Final = "not a regular file"
+"""Why a pipe, a socket or a device is left out."""
 TREES: Final = frozenset(member.path for member in SNAPSHOT_SET if member.tree)
 MEMBERS: Final = frozenset(member.path for member in SNAPSHOT_SET if not member.tree)
 """Files of a home that the owner's own link may lead to, as in a quick snapshot."""
@@ -123,7 +138,7 @@ def _walk(folder: Path, relative: str, root: Path, code: CodeFiles) -> Iterator[
         elif entry.is_file(follow_symlinks=False):
             yield Found(name, path)
         else:
-            yield Found(name, path, "not a regular file")
+            yield Found(name, path, SPECIAL)
 
 
 def _leads_on(relative: str, path: Path, root: Path) -> bool:
@@ -145,9 +160,7 @@ def _at_home(relative: str) -> bool:
 
 def _left_out(entry: os.DirEntry[str], relative: str, code: CodeFiles) -> bool:
     name = entry.name
-    if name.startswith(".") and name.endswith(
-        ".partial"
-    ):  # what a run of ours works in, or a killed one left
+    if STAGE.match(name) or _IMPORTING.match(name):
         return True
     if entry.is_dir(follow_symlinks=False):
         if (
