@@ -51,7 +51,7 @@ def _hook(kind, error, trace):
 def _entry_gone(paths):  # Python would say that there is no such module
     import _damage
 
-    if any(_damage.tell(GENERATION, path) for path in paths):
+    if _damage.tell(GENERATION, paths):
         os._exit(1)
 
 
@@ -62,20 +62,21 @@ def _ended():
 
     main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     # a cut-off entry point ends without having run anything; one that is whole did what it had to
-    if _damage.tell(GENERATION, main.removeprefix(os.path.join(GENERATION, "tree", ""))):
+    if _damage.tell(GENERATION, (main.removeprefix(os.path.join(GENERATION, "tree", "")),) if main else ()):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)
 
 
-if "-m" in sys.orig_argv[1:6]:
+if sys.argv[:1] == ["-m"]:  # what Python has there until it has found the module; a "-m" further on is somebody's argument
     import atexit
     import runpy  # Python's own import of it would end a Ctrl-C with its own words
 
     sys.excepthook = _hook
     atexit.register(_ended)
-    _name = "/" + sys.orig_argv[sys.orig_argv.index("-m") + 1].replace(".", "/")
-    _paths = [os.path.normpath(r + _name + end).lstrip("/") for r in ROOTS for end in (".py", "/__main__.py")]
+    _name = "/" + sys.orig_argv[-len(sys.argv)].replace(".", "/")
+    _ends = (".py", "/__main__.py")
+    _paths = tuple(os.path.normpath(r + _name + end).lstrip("/") for r in ROOTS for end in _ends)
     if not any(os.path.isfile(GENERATION + "/tree/" + path) for path in _paths):
         _entry_gone(_paths)
 WHOLE = True
@@ -91,7 +92,7 @@ PIN_LINE: Final = (
 """The `.pth` file of every generation: `site` would print a failing pin's traceback and go on to a start that finds no code."""
 
 
-def tell(generation: str, only: str = "") -> bool:
+def tell(generation: str, only: tuple[str, ...] = ()) -> bool:
     """One line instead of a traceback, or of nothing at all, when a start fails because files are not what was installed."""
     import os
     import sys
@@ -115,7 +116,7 @@ def pin_failed(error: Exception) -> None:
     import os
     import sys
 
-    if "-m" not in sys.orig_argv[1:6]:
+    if sys.argv[:1] != ["-m"]:
         raise error
     say(os.path.normpath(os.path.join(os.path.realpath(__file__), *[os.pardir] * 5)), "its pin")
     sys.stderr.flush()
@@ -139,14 +140,14 @@ def say(generation: str, what: str, others: int = 0) -> None:
     )
 
 
-def damage(generation: str, only: str = "") -> list[str]:
+def damage(generation: str, only: tuple[str, ...] = ()) -> list[str]:
     """Parts of a generation that are not what its manifest says, and bytecode that cannot be loaded; empty when it is whole.
 
     Its packages are judged by the hash that was taken when they were installed; the venv is not looked at (see `_starts`).
 
     Args:
         generation: its folder.
-        only: look at this path alone.
+        only: look at these paths alone; empty for all.
     """
     import hashlib
     import importlib.util
@@ -166,7 +167,7 @@ def damage(generation: str, only: str = "") -> list[str]:
         return ["manifest.json"]
     found = [] if only else _beside_the_tree(generation, identity, env)
     for path, (mode, oid) in sorted(files.items()):
-        if only not in ("", path):
+        if only and path not in only:
             continue
         place = generation + "/tree/" + path
         try:

@@ -233,3 +233,27 @@ def test_packages_are_part_of_what_runs(tmp_path: Path, how: str) -> None:
     assert f"generation 000001 is damaged (envs/{env.name}). Repaired: generation 000002" in mended.stderr
     assert damage(str(paths.current.resolve())) == []
     assert os.listdir(paths.envs) == [env.name]
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["-c", "print('ran')", "-m"], "ran"),
+        (["{script}", "-m"], "['-m']"),
+        (["{script}", "-m", "nedura.gone"], "['-m', 'nedura.gone']"),
+        (["-Im", "runpy", "{script}"], ""),
+        (["-I", "-B", "-m", "timeit", "-n", "1", "-r", "1", "print('ran')"], "ran"),
+    ],
+)
+def test_its_python_runs_what_is_none_of_ours(
+    whole: Site, tmp_path: Path, words: list[str], answer: str
+) -> None:
+    """A '-m' among a script's own arguments had counted as our start, and the install as damaged."""
+    script = tmp_path / "script.py"
+    script.write_text("import sys\nprint(sys.argv[1:])\n")
+    python = whole.paths.current / "venv/bin/python"
+    argv = [str(python), *(word.format(script=script) for word in words)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    if answer:
+        assert (done.returncode, done.stderr, done.stdout.splitlines()[:1]) == (0, "", [answer])
+    assert "damaged" not in done.stderr
