@@ -22,7 +22,7 @@ __all__ = ["clean_up", "give_back", "refuse_old_git", "settle"]
 
 
 def clean_up(job: CheckoutJob, state: Progress, step: Move) -> list[Change]:
-    """Machine-made dirt away, a person's edits parked; afterwards no tracked file differs from HEAD. Returns what the move will write."""
+    """Machine-made dirt away, a person's edits parked: nothing that the move will write differs from HEAD then. Returns what that is."""
     git, dirt = job.git, look_for_dirt(job.git)
     if dirt.machine or dirt.line_ends:
         stash.write_paths(git, [*dirt.machine, *dirt.line_ends])
@@ -53,16 +53,48 @@ def clean_up(job: CheckoutJob, state: Progress, step: Move) -> list[Change]:
     if dirt.edits or in_the_way:
         state.parked = stash.save(git, dirt.edits, in_the_way, now=job.now, branch=step.was_branch)
         waiting.remember(git, state.parked.commit, cut_off=_disposition(job) == "restore")
-        stash.take_out(git, dirt.edits, in_the_way)
-    left = look_for_dirt(git)
-    if left.edits or left.machine or left.line_ends:
-        names = ", ".join(clean(path, 80) for path in (*left.edits, *left.machine, *left.line_ends)[:3])
+    _take_out(job, state, dirt.edits, in_the_way, changes)
+    return changes
+
+
+def _take_out(
+    job: CheckoutJob,
+    state: Progress,
+    edits: tuple[str, ...],
+    in_the_way: tuple[str, ...],
+    changes: list[Change],
+) -> None:
+    """What is parked leaves the tree; what cannot stays as it is where the new code has nothing else (facts/update.md 5.2 step 14)."""
+    reason = ""
+    try:
+        if state.parked is not None:
+            stash.take_out(job.git, edits, in_the_way)
+    except (SourceGitError, OSError) as error:
+        reason = error.reason if isinstance(error, SourceGitError) else error.strerror or str(error)
+    left = look_for_dirt(job.git)
+    stuck = (*left.edits, *left.machine, *left.line_ends)
+    if reason:
+        known = set(job.git.run("ls-files", "-z").items)
+        others = (path for path in (*edits, *in_the_way) if path not in known)
+        stuck += tuple(path for path in others if stash.is_there(job.git.checkout, path))
+    met = collisions(stuck, {change.path for change in changes})
+    if met or (stuck and not reason):
+        names = ", ".join(clean(path, 80) for path in (met or stuck)[:3])
         raise UpdateError(
-            f"Local edits cannot be parked: {names}.",
+            f"Local edits cannot be parked: {names}{f' ({clean(reason, 200)})' if reason else ''}.",
             stop_class="local_changes_blocked",
             advice="Commit them.",
         )
-    return changes
+    if stuck:
+        names = ", ".join(clean(path, 80) for path in stuck[:3])
+        more = f" and {len(stuck) - 3} more" if len(stuck) > 3 else ""
+        state.tell(
+            Notice(
+                text=f"Edited and not to be put aside ({clean(reason, 200)}), so left as it is: {names}{more}. "
+                "The new code changes nothing there.",
+                warning=True,
+            )
+        )
 
 
 def refuse_old_git(git: SourceGit, edits: int) -> None:

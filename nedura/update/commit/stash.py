@@ -164,17 +164,26 @@ def take_out(git: SourceGit, edits: Sequence[str], untracked: Sequence[str]) -> 
     """The tree as HEAD has it, at these paths alone. Only after `save`.
 
     Raises:
-        SourceGitError, OSError: some of them may still be edited; the entry holds all of them.
+        SourceGitError, OSError: some of them could not leave; the rest did, and the entry holds all of them.
     """
     with at_the_index(git.git_dir):
         git.run("read-tree", "--reset", "HEAD")
     known = set(git.run("ls-files", "-z").items)
-    for path in (*(path for path in edits if path not in known), *untracked):
-        _unlink(git.checkout, path)
-    back = [path for path in edits if path in known]
-    for path in back:
-        _empty(git.checkout, path)
+    first: OSError | None = None
+    others = [*(path for path in edits if path not in known), *untracked]
+    back = []
+    for path in (*others, *(path for path in edits if path in known)):
+        try:
+            if path in known:
+                _empty(git.checkout, path)
+                back.append(path)
+            else:
+                _unlink(git.checkout, path)
+        except OSError as error:  # the others leave all the same
+            first = first or error
     write_paths(git, back)
+    if first is not None:
+        raise first
 
 
 def _empty(checkout: str, path: str) -> None:

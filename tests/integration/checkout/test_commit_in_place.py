@@ -175,6 +175,7 @@ async def test_edits_that_cannot_leave_are_parked_by_no_run(tree: Tree, tmp_path
     """In a folder that nobody may write in: nothing has left, so nothing needs to be written back, and no entry is left over."""
     (tree.checkout / "kept.txt").write_text("mine\n")
     before, head = tree.status, tree.head
+    tree.commit({"kept.txt": "new\n"})
     target, fake, asked = ahead(tree), tmp_path / "bin/git", tmp_path / "asked"
     fake.parent.mkdir()
     real = tree.runner().program
