@@ -16,7 +16,7 @@ from nedura.product import NEDURA, Product
 from nedura.programs import child_environment
 from nedura.records import make_folder, write_bytes
 from nedura.update.bounded import run_bounded
-from nedura.update.generation.launcher import MARK, launcher_install
+from nedura.update.generation.launcher import MARK, TOOLS, launcher_install
 from nedura.update.source.move_marker import MARKER as MOVE_MARKER
 from nedura.update.source.torn import git_dir_of
 
@@ -26,7 +26,7 @@ _TEXT: Final = """\
 #!/bin/sh
 {mark}{install}
 # Runs the checkout's code in its owner's environment; what that environment imports was checked when this was written.
-home=${{0%/*}}/..
+{tools}home=${{0%/*}}/..
 [ -d "$home/installs/{install}" ] || home=$(dirname -- "$(readlink -f -- "$0")")/..
 [ -n "${{{variable}-}}" ] || {variable}=$(cd -P -- "$home" && pwd -P)
 export {variable}
@@ -68,6 +68,7 @@ def checkout_launcher_text(
         inside=shlex.quote(os.path.relpath(os.path.realpath(entry), os.path.realpath(checkout))),
         command=shlex.quote(product.command),
         mark=MARK,
+        tools=TOOLS,
         install=paths.install_id,
         variable=product.env("HOME") if product.env_prefix else HOME_VARIABLE,
         mend=_mending(product, checkout, python),

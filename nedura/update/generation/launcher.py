@@ -12,15 +12,20 @@ from nedura.records import make_folder, read_bytes, write_bytes
 from nedura.update.generation.damage import launcher_code
 from nedura.update.generation.repair import LOST
 
-__all__ = ["launcher_install", "launcher_text", "write_launcher"]
+__all__ = ["TOOLS", "launcher_install", "launcher_text", "write_launcher"]
 
 MARK: Final = "# nedura launcher of install "
+
+TOOLS: Final = """\
+[ -n "${PATH-}" ] && command -v readlink >/dev/null && command -v dirname >/dev/null || PATH=${PATH:+$PATH:}/usr/bin:/bin
+"""
+"""First line of a launcher: with an empty path a shell looks into the current folder, and without these tools no install is found."""
 
 _TEXT: Final = """\
 #!/bin/sh
 {mark}{install}
 # Reads `current` once, so that this process belongs to one generation for its whole life.
-home=${{0%/*}}/..
+{tools}home=${{0%/*}}/..
 [ -d "$home/installs/{install}" ] || home=$(dirname -- "$(readlink -f -- "$0")")/..
 gen=$(cd -P -- "$home/installs/{install}" 2>/dev/null && printf '%s/%s' "$(pwd -P)" "$(readlink current)")
 damaged() {{
@@ -90,6 +95,7 @@ def launcher_text(paths: InstallPaths, product: Product) -> str:
     """Text of an install's launcher; it finds its install beside itself, so a moved home keeps working."""
     return _TEXT.format(
         mark=MARK,
+        tools=TOOLS,
         install=paths.install_id,
         command=shlex.quote(product.command),
         module=product.main_modules[0],

@@ -183,6 +183,29 @@ def test_a_moved_home_and_a_linked_launcher_still_run(site: Site, tmp_path: Path
     assert done.stdout.splitlines()[1].startswith(str(moved))
 
 
+@pytest.mark.parametrize("path", ["", "/nowhere"])
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_search_path_without_tools_is_no_damage(
+    site: Site, tmp_path: Path, path: str, linked: bool
+) -> None:
+    """`readlink` was not found, so every install was called damaged; with an empty path one of the current folder would have run."""
+    trap = tmp_path / "trap"
+    trap.mkdir()
+    for name in ("readlink", "dirname", "python3"):
+        (trap / name).write_text("#!/bin/sh\necho trapped >&2\nexit 1\n")
+        (trap / name).chmod(0o755)
+    command = site.launcher
+    if linked:
+        command = tmp_path / "linked" / "toy"
+        command.parent.mkdir()
+        command.symlink_to(site.launcher)
+    done = subprocess.run(
+        [str(command)], capture_output=True, text=True, check=False, env={"PATH": path}, cwd=trap
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[1].startswith(str(site.home))
+
+
 @pytest.mark.parametrize(
     "target", ["../x", "/x", "generations/1/../..", "generations/", "generations/../000001"]
 )

@@ -201,7 +201,7 @@ async def test_bytecode(desk: Desk) -> None:
     (desk.state / FINGERPRINT).rmdir()
     done = await desk.run()
     done.clean()
-    assert done.steps()["bytecode"] == "1 old files removed"
+    assert done.steps()["bytecode"] == "1 old file removed"
     assert not gone.exists()
     again = compiled(desk.tree, "again")
     assert "bytecode" not in (await desk.run()).steps(), "stamped: this version was swept"
