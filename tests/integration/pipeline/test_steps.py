@@ -207,7 +207,7 @@ async def test_bytecode(desk: Desk) -> None:
     assert "bytecode" not in (await desk.run()).steps(), "stamped: this version was swept"
     assert again.exists()
     desk.sha = "c" * 40
-    assert (await desk.run()).steps()["bytecode"] == "1 old files removed"
+    assert (await desk.run()).steps()["bytecode"] == "1 old file removed"
 
 
 async def test_a_sealed_install_has_no_bytecode_or_build_step(desk: Desk) -> None:
