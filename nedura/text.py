@@ -17,7 +17,10 @@ __all__ = [
     "redact",
     "redact_words",
     "spoken_wait",
+    "utc_text",
 ]
+
+_INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)?\Z", re.ASCII)
 
 # C0, DEL, C1, line and paragraph separators, bidi marks and isolates, zero-width, BOM, tag characters, surrogates.
 _HOSTILE: Final = re.compile(
@@ -62,6 +65,12 @@ def counted(number: int, one: str, many: str = "") -> str:
         many: the word for any other number, where it is not the same with an s.
     """
     return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def utc_text(stamp: object) -> str:
+    """A receipt's instant (ISO 8601, UTC) as people read it: 2026-12-01 01:26:40Z. What is no instant is shown as it is."""
+    text = clean(stamp, 40)
+    return f"{text[:10]} {text[11:19]}Z" if _INSTANT.match(text) else text
 
 
 def spoken_wait(seconds: float) -> str:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nedura.text import Secret, clean, clean_block, redact, spoken_wait
+from nedura.text import Secret, clean, clean_block, redact, spoken_wait, utc_text
 
 
 @given(st.text(max_size=400), st.integers(min_value=2, max_value=300))
@@ -88,3 +88,19 @@ def test_a_secret_never_shows_or_travels() -> None:
 )
 def test_what_looks_like_a_credential_is_masked(line: str) -> None:
     assert "NEEDLE" not in redact(line)
+
+
+@pytest.mark.parametrize(
+    ("stamp", "text"),
+    [
+        ("2026-12-01T01:26:40.652285Z", "2026-12-01 01:26:40Z"),
+        ("2026-12-01T01:26:40+00:00", "2026-12-01 01:26:40Z"),
+        ("2026-12-01T01:26:40", "2026-12-01 01:26:40Z"),
+        (None, ""),
+        ("", ""),
+        ("soon", "soon"),
+        (7, "7"),
+    ],
+)
+def test_an_instant_says_that_it_is_utc(stamp: object, text: str) -> None:
+    assert utc_text(stamp) == text

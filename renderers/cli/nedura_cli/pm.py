@@ -5,21 +5,31 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+from collections.abc import Mapping
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nedura.clock import SystemClock
 from nedura.errors import RefusedError
 from nedura.homes import process_home, root_home
 from nedura.product import NEDURA
-from nedura.update import ReceiptStore, collect_garbage, find_subject, install_checkout, pm_status, pm_sync
+from nedura.text import clean, utc_text
+from nedura.update import (
+    ReceiptStore,
+    collect_garbage,
+    find_subject,
+    install_checkout,
+    pm_status,
+    pm_sync,
+    status_of,
+)
 
 if TYPE_CHECKING:
     from nedura.update import Subject
     from nedura_cli.output import Output
 
-__all__ = ["convert", "gc", "status", "sync"]
+__all__ = ["convert", "gc", "last_run", "status", "sync"]
 
 
 def _root() -> Path:
@@ -30,13 +40,19 @@ def _subject() -> Subject:
     return find_subject(_root(), NEDURA, dict(os.environ))
 
 
+def last_run(receipt: Mapping[str, Any]) -> str:
+    """How a run stands and since when: `interrupted` once its processes are gone, as `logs update` says it."""
+    run = status_of(receipt)
+    return f"{clean(run.outcome)} {utc_text(run.finished_at or run.started_at)}".strip()
+
+
 def status(args: argparse.Namespace, output: Output) -> int:
     """Show generations and environments; exit 1 when something is not whole."""
     subject = _subject()
     if subject.install is None:
         raise RefusedError("There is no install here.", advice="nedura install --source DIR makes one.")
-    newest = ReceiptStore(_root()).newest() or {}
-    last = f"{newest.get('outcome', '')} {str(newest.get('finished_at') or '')[:19]}".strip()
+    newest = ReceiptStore(_root()).newest()
+    last = last_run(newest) if newest else ""
     found = pm_status(subject.install, subject.layout, verify=args.verify, last_update=last)
     output.event(found)
     return 0 if found.healthy else 1

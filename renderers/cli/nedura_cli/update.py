@@ -13,7 +13,7 @@ from typing import Any
 from nedura import update as run_update
 from nedura.errors import NeduraError
 from nedura.homes import process_home, root_home
-from nedura.text import clean
+from nedura.text import clean, utc_text
 from nedura.update import ReceiptStore, UpdateFinished, UpdateOptions, action_marker, interruption, status_of
 from nedura.update.exit_code import tell_chat
 from nedura_cli.ask import can_ask
@@ -181,7 +181,7 @@ def receipt_lines(receipt: Mapping[str, Any]) -> list[str]:
     )
     stage = f" (in stage {clean(status.stage)})" if status.outcome == "running" and status.stage else ""
     lines = [
-        f"{clean(status.started_at)[:19]}  {clean(status.outcome) or '?':<11} {version}  {clean(status.run_id)[:8]}{stage}"
+        f"{utc_text(status.started_at)}  {clean(status.outcome) or '?':<11} {version}  {clean(status.run_id)[:8]}{stage}"
     ]
     if status.stop_reason:
         lines.append(f"    {clean(status.stop_reason, 2000)}")

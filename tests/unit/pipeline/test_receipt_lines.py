@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from nedura.update.ledger.owner import myself
 from nedura.update.ledger.receipt import opened
 from nedura_cli.main import main
+from nedura_cli.pm import last_run
 from nedura_cli.update import as_it_stands, receipt_lines
 
 values = st.recursive(
@@ -77,3 +78,14 @@ def test_a_way_back_has_its_line() -> None:
 def test_how_many_is_a_number_above_zero(last: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["logs", "update", f"--last={last}"]) == 2
     assert "a number above zero is wanted" in capsys.readouterr().err
+
+
+def test_the_time_of_a_run_is_not_taken_for_local_time() -> None:
+    line = receipt_lines({**opened(), "outcome": "success", "started_at": "2026-12-01T01:26:40.652285Z"})[0]
+    assert line.startswith("2026-12-01 01:26:40Z  success"), line
+
+
+def test_the_last_run_of_a_status_is_no_running_one_once_its_processes_are_gone() -> None:
+    started = "2026-12-01T01:26:40.652285Z"
+    gone = {**opened(), "update_id": "r", "pid": 2**31 - 2, "started_at": started}
+    assert last_run(gone) == "interrupted 2026-12-01 01:26:40Z"

@@ -23,8 +23,8 @@ from nedura.profiles import find_profile, list_profiles
 from nedura.signin import SignInState, auth_status, log_out, run_sign_in
 from nedura.skin_files import save_choice
 from nedura.skins import active_name, find_skin, list_skins, load_active
-from nedura.text import clean
-from nedura.update import ReceiptStore, known_kinds
+from nedura.text import clean, utc_text
+from nedura.update import ReceiptStore, known_kinds, status_of
 from nedura.wire import Event, from_wire
 from nedura_cli.elements import StatusFacts
 from nedura_cli.look import Look
@@ -204,7 +204,9 @@ async def _status(session: Session, line: Line, face: Face) -> None:
     face.say(f"Gateway: {facts.gateway or 'not running'}.")
     receipt = await asyncio.to_thread(ReceiptStore(session.root).newest)
     if receipt:
-        face.say(f"Last update: {clean(receipt.get('outcome'))} at {clean(receipt.get('started_at'))[:19]}.")
+        face.say(
+            f"Last update: {clean(status_of(receipt).outcome)} at {utc_text(receipt.get('started_at'))}."
+        )
         for owed in receipt.get("followups") or ():
             face.say(f"Owed: {clean(owed.get('step'))}: {clean(owed.get('reason'))}", "ui_warn")
 
