@@ -188,6 +188,19 @@ def test_c005_a_home_is_found_in_an_environment_file_and_behind_env(tmp_path: Pa
     assert found == {**{f"{name}.service": str(root) for name in told}, "agent": str(root)}
 
 
+def test_c005_what_cannot_be_read_beside_a_unit_does_not_hide_it(tmp_path: Path) -> None:
+    told = "[Service]\nEnvironment=NEDURA_HOME=/home/me/.nedura\n"
+    for name in ("file", "link", "unreadable", "nul"):
+        (tmp_path / f"{name}.service").write_text(told)
+    (tmp_path / "file.service.d").write_text("x")
+    (tmp_path / "link.service.d").symlink_to(tmp_path / "gone")
+    (tmp_path / "unreadable.service.d").mkdir()
+    (tmp_path / "unreadable.service.d/x.conf").symlink_to("/proc/self/mem")  # a regular file that fails
+    (tmp_path / "nul.service").write_text(f"{told}EnvironmentFile=/etc/a\0/*\n")
+    found = [name for name, _, _ in definitions_in([tmp_path], NEDURA)]
+    assert found == ["file.service", "link.service", "nul.service", "unreadable.service"]
+
+
 @given(text=st.text(max_size=200), name=st.sampled_from(["a.service", "a.plist"]))
 def test_c005_no_definition_breaks_the_plan(text: str, name: str) -> None:
     with tempfile.TemporaryDirectory() as folder:

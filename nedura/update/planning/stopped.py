@@ -6,6 +6,7 @@ them says whose it is, whatever the unit is called.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import pwd
@@ -57,16 +58,25 @@ def _text(path: Path) -> bytes:
 
 
 def _unit(path: Path, drop_ins: bool) -> bytes:
-    """A unit's file and its drop-ins, in the order in which systemd reads them."""
-    folder = path.with_name(f"{path.name}.d")
-    names = sorted(os.listdir(folder))[:MAX_DROP_INS] if drop_ins else []
-    files = [folder / name for name in names if name.endswith(".conf")]
-    return b"\n".join(_text(file) for file in (path, *files) if file.is_file())
+    """A unit's file and its drop-ins, in the order in which systemd reads them; of these what cannot be read says nothing."""
+    folder, names = path.with_name(f"{path.name}.d"), list[str]()
+    if drop_ins:
+        with contextlib.suppress(OSError):
+            names = sorted(os.listdir(folder))[:MAX_DROP_INS]
+    more = (_text_or_nothing(folder / name) for name in names if name.endswith(".conf"))
+    return b"\n".join((_text(path), *more))
+
+
+def _text_or_nothing(path: Path) -> bytes:
+    try:
+        return _text(path)
+    except OSError:
+        return b""
 
 
 def _settings(data: bytes) -> Iterator[tuple[str, str]]:
     """Keys and values of a unit's lines, in order."""
-    for line in _CONTINUED.sub(" ", data.decode("utf-8", "replace")).splitlines():
+    for line in _CONTINUED.sub(" ", data.replace(b"\0", b"").decode("utf-8", "replace")).splitlines():
         key, equals, value = line.strip().partition("=")
         if equals:
             yield key.strip(), value.strip()
@@ -133,11 +143,7 @@ def _in_files(pattern: str, variable: str, before: str) -> str:
     """Value that environment files set; what cannot be read sets nothing, as for a file that may be missing."""
     found = before
     for name in sorted(glob.glob(pattern))[:MAX_DROP_INS] if pattern.startswith("/") else ():
-        try:
-            data = _text(Path(name))
-        except OSError:
-            continue
-        for key, value in _settings(data):
+        for key, value in _settings(_text_or_nothing(Path(name))):
             if key == variable:
                 found = " ".join(_words(value) or [])
     return found
