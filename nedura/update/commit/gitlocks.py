@@ -16,6 +16,7 @@ from typing import Final
 from nedura.errors import RefusedError, StoreError
 from nedura.openers import file_key, openers_of
 from nedura.text import clean
+from nedura.update.source.fetch import CHECKS
 from nedura.update.source.index_note import free_dead_index
 
 __all__ = ["check_writable", "clear_stale_locks", "sweep_packs"]
@@ -47,7 +48,10 @@ def _locks(git_dir: Path, common_dir: Path, branch: str, own: bool) -> Iterator[
                 yield path
     if own:
         found = (Path(folder) / name for folder, _, names in os.walk(common_dir / "refs") for name in names)
-        yield from sorted(path for path in found if path.name.endswith(".lock"))
+        checks = common_dir / CHECKS  # a check may be at work, and what it locks is its own
+        yield from sorted(
+            path for path in found if path.name.endswith(".lock") and checks not in path.parents
+        )
         return
     for ref in (*([f"heads/{branch}"] if branch else []), "stash"):
         path = common_dir / "refs" / f"{ref}.lock"

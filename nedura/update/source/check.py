@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shlex
 import tempfile
 import time
@@ -24,6 +25,7 @@ from nedura.update.ledger.leftovers import scratch_prefix
 from nedura.update.planning.admission import Subject, find_subject, refusal_of
 from nedura.update.planning.deadlines import FETCH_TIMEOUT
 from nedura.update.source.channels import Choice, channel_key, check_followed, choose_channel
+from nedura.update.source.fetch import CHECKS
 from nedura.update.source.git import Git, find_git
 from nedura.update.source.owner_checkout import Source, read_source
 from nedura.update.source.repository import open_repository
@@ -100,7 +102,6 @@ class CheckResult:
 
 
 EVENTS = (CheckResult,)
-CHECKS: Final = "refs/nedura/checks/"
 FORK_BRANCH: Final = "main"
 """The branch on which a fork's upstream is followed."""
 
@@ -258,12 +259,12 @@ def _question(
 
 
 def _ask(git: Git, question: _Question) -> Target:
-    """Fetch under a ref of our own, so that an update which fetches at the same moment meets no lock."""
+    """Fetch under a ref of our own, so that an update or check which fetches at the same moment meets no lock."""
     known = known_tips(
         git, question.choice, seen_by(question.source, question.choice, sealed=question.sealed)
     )
     _drop_old_refs(git)
-    ref = f"{CHECKS}{os.getpid()}"
+    ref = f"{CHECKS}{secrets.randbelow(1 << 48)}"
     try:
         return fetch_target(git, question.remote, question.choice, question.current, known=known, into=ref)
     finally:
@@ -271,11 +272,17 @@ def _ask(git: Git, question: _Question) -> Target:
 
 
 def _drop_old_refs(git: Git) -> None:
-    """What checks left that were killed: a ref would keep its commits for good."""
+    """What checks left that were killed: a ref would keep its commits for good, its lock the ref."""
     folder = git.repo / CHECKS
-    for name in os.listdir(folder) if folder.is_dir() else ():
+    try:
+        names = sorted(os.listdir(folder), reverse=True)  # a lock before its ref
+    except OSError:  # git removes the folder with its last ref
+        return
+    for name in names:
         try:
             old = time.time() - os.stat(folder / name).st_mtime > 2 * FETCH_TIMEOUT
+            if old and name.endswith(".lock"):
+                os.unlink(folder / name)
         except OSError:  # its own check was faster
             continue
         if old and name.isdigit():

@@ -14,9 +14,11 @@ from nedura.update.source.git import Git, GitAnswer, commit_id, is_commit_id
 from nedura.update.source.owner_checkout import read_ref
 from nedura.update.source.urls import Remote
 
-__all__ = ["FETCHED", "FetchError", "check_branch", "fetch_ref", "remote_tags"]
+__all__ = ["CHECKS", "FETCHED", "FetchError", "check_branch", "fetch_ref", "remote_tags"]
 
 FETCHED: Final = "refs/nedura/fetched"
+CHECKS: Final = "refs/nedura/checks/"
+"""Refs of checks: each has one of its own, and none of them waits for an update."""
 _STOPS: Final = {"timeout": "git_timeout", "disk_full": "disk_full", "permission": "permission_denied"}
 _SURE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(/[A-Za-z0-9_][A-Za-z0-9_-]*)*")
 """Names that break no rule of git-check-ref-format: git need not be asked."""
