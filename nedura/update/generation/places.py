@@ -37,6 +37,13 @@ def _complaint(folder: Path, info: os.stat_result, me: int, child: os.stat_resul
     return f"{name} can be written by other users"
 
 
+def _way_out(folder: Path, info: os.stat_result, me: int) -> str:
+    """What helps: a shared folder (sticky) stays as it is for all its users, and the mode is not what a foreign owner is about."""
+    if info.st_uid not in (0, me) or info.st_mode & stat.S_ISVTX:
+        return "Choose a folder of your own; in a shared one such as /tmp make it first."
+    return f"Run: chmod go-w {clean(str(folder), 300)}  (or choose another folder)"
+
+
 def check_parents(path: Path, *, me: int | None = None, look: Stat = os.stat) -> None:
     """Refuse a place that somebody else could swap: each folder up to `/` must be ours or root's and not writable by others.
 
@@ -54,7 +61,7 @@ def check_parents(path: Path, *, me: int | None = None, look: Stat = os.stat) ->
         if complaint:
             raise RefusedError(
                 f"{complaint}, so {clean(str(path), 300)} is no safe place.",
-                advice=f"Run: chmod go-w {clean(str(folder), 300)}  (or choose another folder)",
+                advice=_way_out(folder, info, me),
             )
         child = info
 

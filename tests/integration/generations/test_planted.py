@@ -140,8 +140,26 @@ def test_parents_are_judged_up_to_the_root(tmp_path: Path) -> None:
     (tmp_path / "a").chmod(0o775)
     with pytest.raises(RefusedError, match="/a can be written by other users"):
         check_parents(deep)
-    (tmp_path / "a").chmod(0o1777)
-    check_parents(deep)
+
+
+def test_the_way_out_of_a_bad_place_neither_breaks_a_shared_folder_nor_misses(tmp_path: Path) -> None:
+    """`chmod go-w` on a folder such as /tmp takes it from everybody else, and does nothing about a foreign owner."""
+    shared = tmp_path / "tmp"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    with pytest.raises(RefusedError) as sticky:
+        check_parents(shared / "home")
+    assert "chmod" not in sticky.value.advice
+    assert "folder of your own" in sticky.value.advice
+
+    def look(path: str | Path) -> os.stat_result:
+        info = os.stat(path)
+        return os.stat_result((*info[:4], 4242, *info[5:10])) if Path(path) == tmp_path.resolve() else info
+
+    with pytest.raises(RefusedError, match="belongs to user 4242") as foreign:
+        check_parents(tmp_path / "home", look=look)
+    assert "chmod" not in foreign.value.advice
+    assert "folder of your own" in foreign.value.advice
 
 
 def test_another_users_home_is_refused_with_the_right_command(tmp_path: Path) -> None:
