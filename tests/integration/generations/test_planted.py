@@ -140,6 +140,8 @@ def test_parents_are_judged_up_to_the_root(tmp_path: Path) -> None:
     (tmp_path / "a").chmod(0o775)
     with pytest.raises(RefusedError, match="/a can be written by other users"):
         check_parents(deep)
+    (tmp_path / "a").chmod(0o1777)
+    check_parents(deep)
 
 
 def test_the_way_out_of_a_bad_place_neither_breaks_a_shared_folder_nor_misses(tmp_path: Path) -> None:
