@@ -74,6 +74,11 @@ class SnapshotTaken:
         return f"  {mark} {self.profile}: {self.snapshot_id} ({many}, {size_text(self.size)}){missing}"
 
 
+def _named(code: CodeIdentity) -> str:
+    """What is switched to, for a chat; a way back says the same, so nothing here is called new."""
+    return version_text(code) or "the other version"
+
+
 @final
 @attrs.frozen(kw_only=True)
 class Prepared:
@@ -93,7 +98,7 @@ class Prepared:
     @property
     def copy(self) -> str:
         """Chat form."""
-        return "The new version is ready." if self.changed else "Already up to date."
+        return f"{_named(self.candidate.identity)} is ready." if self.changed else "Already up to date."
 
     @property
     def copy_terminal(self) -> str:
@@ -123,7 +128,7 @@ class Committed:
     @property
     def copy(self) -> str:
         """Chat form."""
-        return "Switched to the new version."
+        return f"Switched to {_named(self.now)}."
 
     @property
     def copy_terminal(self) -> str:

@@ -116,3 +116,13 @@ def test_a_way_back_says_that_it_went_back_to_what_and_what_came_with_it(
     told = UpdateFinished(**{**values, **fields})
     assert told.copy_terminal == line
     assert "pdated" not in told.copy_terminal + told.copy
+
+
+def test_what_is_switched_to_is_named_and_never_called_new() -> None:
+    """A way back sends the same two events; what it goes back to is not new."""
+    for event in (
+        events.Prepared(candidate=CANDIDATE, changed=True),
+        events.Committed(before=CODE, now=CODE),
+    ):
+        assert "1.2.3 (aaaaaaaa)" in event.copy
+        assert "new" not in event.copy.lower()
