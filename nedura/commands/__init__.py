@@ -101,6 +101,9 @@ class Parser(argparse.ArgumentParser):
             UsageError: always.
         """
         words = message.replace("\n", " ").removeprefix("argument COMMAND: ").removeprefix("argument VERB: ")
+        for kind, name in (("float", "number"), ("int", "whole number")):
+            before, found, value = words.partition(f": invalid {kind} value: ")
+            words = f"{before}: {value} is no {name}" if found else words
         end = "" if words.endswith("?") else "."
         raise UsageError(f"{words[:1].upper()}{words[1:]}{end}", advice=f"See: {self.prog} --help")
 

@@ -36,6 +36,20 @@ def test_a_wrong_word_is_answered_as_by_the_whole_grammar(line: list[str]) -> No
     assert "there is no" in said[0].lower()
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (["update", "--deadline", "soon"], "Argument --deadline: 'soon' is no number."),
+        (["dev", "portal", "--port", "1.5"], "Argument --port: '1.5' is no whole number."),
+        (["dev", "portal", "--port", ""], "Argument --port: '' is no whole number."),
+    ],
+)
+def test_a_number_that_is_none_is_not_told_in_the_words_of_python(line: list[str], words: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        build_parser().parse_args(line)
+    assert refused.value.message == words
+
+
 def test_a_value_that_is_a_commands_name_does_not_confuse_it() -> None:
     line = ["-z", "update", "-m", "auth", "fleet", "status", "--json"]
     assert build_parser(words=line).parse_args(line) == build_parser().parse_args(line)
