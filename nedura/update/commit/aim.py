@@ -9,8 +9,10 @@ from nedura.update.commit.move import RESCUE_DAYS, Move, is_ancestor, merge_comm
 from nedura.update.commit.rules import Placement, Situation, place
 from nedura.update.commit.status import branch_elsewhere, current_branch, look_for_dirt, unmerged_work
 from nedura.update.events import Notice, StepDone
+from nedura.update.source.source_git import SourceGit
+from nedura.wire import Event
 
-__all__ = ["aim", "head_of"]
+__all__ = ["aim", "head_of", "leave_parked_branch"]
 
 
 def aim(job: CheckoutJob, state: Progress) -> Move | None:
@@ -125,3 +127,38 @@ def _keep_names(job: CheckoutJob, state: Progress, head: str, branch: str, after
             StepDone(name="rescue_ref", detail=ref),
             Notice(text=f"{text} is kept for {RESCUE_DAYS} days as {ref}.", warning=not back),
         )
+
+
+def leave_parked_branch(
+    git: SourceGit, head: str, target_branch: str, *, auto_switch: bool
+) -> tuple[Event, ...]:
+    """With nothing new: a parked branch without a commit of its own is left for the one that is followed (facts/update.md 5.4).
+
+    Both are at the same commit then, so no file is written. It stays where a move would stay or lose a name: with edits, with the
+    switch turned off, with commits on the followed branch that the remote lacks, or with that branch in another worktree.
+
+    Args:
+        git: the checkout.
+        head: commit id of the remote's tip.
+        target_branch: branch that is followed.
+        auto_switch: `updates.auto_switch_parked_branch`.
+
+    Raises:
+        SourceGitError: git failed; at most the followed branch was brought to the tip.
+    """
+    branch = current_branch(git)
+    if not branch or branch == target_branch or git.text("rev-parse", "--verify", "HEAD^{commit}") != head:
+        return ()
+    dirty = bool(look_for_dirt(git).edits)
+    at = Situation(branch=branch, target_branch=target_branch, dirty=dirty, auto_switch=auto_switch)
+    placed = place(at)
+    ref = f"refs/heads/{target_branch}"
+    tip = git.run("rev-parse", "--verify", "-q", f"{ref}^{{commit}}", ok=(0, 1)).text
+    if placed.action != "switch" or branch_elsewhere(git, target_branch):
+        return ()
+    if tip and not is_ancestor(git, tip, head):
+        return ()
+    note = ("-m", f"nedura update: {head[:12]}")
+    git.run("update-ref", *note, "--end-of-options", ref, head, tip or "0" * len(head))
+    git.run("symbolic-ref", *note, "HEAD", ref)
+    return (Notice(text=f"Checkout: {placed.reason}. Go back with: git checkout {clean(branch, 80)}"),)

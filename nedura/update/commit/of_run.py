@@ -14,6 +14,7 @@ from nedura.errors import StoreError, UpdateError
 from nedura.homes import profile_name
 from nedura.installs import RELEASE, InstallPaths
 from nedura.text import clean
+from nedura.update.commit.aim import leave_parked_branch
 from nedura.update.commit.checkout import CheckoutJob, move_checkout
 from nedura.update.commit.gitlocks import check_writable
 from nedura.update.commit.status import has_operation, look_for_dirt
@@ -96,7 +97,9 @@ def files_of_version(run: Run) -> frozenset[str] | None:
 
 
 def waiting_edits(run: Run) -> list[Event]:
-    """For a run with nothing to fetch: what an interrupted one parked comes back, and what still waits is named (case C021). Blocks.
+    """For a run with nothing to fetch: what an interrupted one parked comes back, and what still waits is named (case C021).
+
+    Then a parked branch that is fully merged is left for the followed one. Blocks the thread.
 
     Raises:
         StoreError: the record of parked edits cannot be written.
@@ -104,9 +107,22 @@ def waiting_edits(run: Run) -> list[Event]:
     if run.layout != "checkout" or run.checkout is None:
         return []
     git = _runner(run, _source(run))
-    told = [] if has_operation(Path(git.git_dir)) else bring_back(git)
+    begun = has_operation(Path(git.git_dir))
+    told = [] if begun else bring_back(git)
     owed = remind(git)
-    return [*told, owed] if owed is not None else told
+    told += [] if owed is None else [owed]
+    return told if begun else [*told, *_left_branch(run, git)]
+
+
+def _left_branch(run: Run, git: SourceGit) -> tuple[Event, ...]:
+    tip, branch = str(run.notes.get("at_tip", "")), str(run.notes.get("target_branch", ""))
+    if not tip or not branch:
+        return ()
+    auto_switch = read_config(run.root_home).flag("updates.auto_switch_parked_branch", True)
+    try:
+        return leave_parked_branch(git, tip, branch, auto_switch=auto_switch)
+    except SourceGitError as error:  # the code is current all the same
+        return (Notice(text=f"The checkout stays on its branch: {error.reason}", warning=True),)
 
 
 def _job(run: Run) -> CheckoutJob:

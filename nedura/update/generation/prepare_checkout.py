@@ -29,8 +29,9 @@ from nedura.update.generation.build_checkout import wanted_builds
 from nedura.update.generation.fork import choose_on_fork
 from nedura.update.generation.generations import Manifest
 from nedura.update.generation.kept import current_candidate
-from nedura.update.generation.prepare import LOCK_TIMEOUT, Work, build_aside, open_work
+from nedura.update.generation.prepare import LOCK_TIMEOUT, Work, build_aside, fetch_again, open_work
 from nedura.update.generation.record import InstallRecord, own_branch, read_record, write_record
+from nedura.update.generation.renew import on_whole_objects
 from nedura.update.run import Run
 from nedura.update.source.edit_merge import merge_edits
 from nedura.update.source.edits import Edits
@@ -135,18 +136,31 @@ async def _prepare(run: Run, work: Work, source: Source) -> AsyncGenerator[Event
     )
     run.notes["target_branch"] = work.choice.branch  # empty for a release: it is checked out detached
     if work.target.commit == source.head:
+        if not work.target.ahead:
+            run.notes["at_tip"] = source.head
         yield Prepared(candidate=current_candidate(run), changed=False, commits=0)
         return
     await in_thread(_check_edits, run, source)
-    nothing = Edits(base="", tree="")
-    work.merge = await in_thread(merge_edits, work.git, nothing, work.target.commit, work.paths.folder)
-    built = build_aside(work)
+    built = on_whole_objects(work, _build, fetch_again)
     try:
         async for event in built:
             yield _as_checkout(event, work.target.commit) if isinstance(event, Prepared) else event
     finally:
         await built.aclose()
     yield Notice(text="The working tree moves only after this version was validated aside.")
+
+
+async def _build(work: Work) -> AsyncGenerator[Event, None]:
+    """The chosen commit aside; local edits are no part of it, they are put on top of the moved tree."""
+    assert work.target is not None
+    nothing = Edits(base="", tree="")
+    work.merge = await in_thread(merge_edits, work.git, nothing, work.target.commit, work.paths.folder)
+    built = build_aside(work)
+    try:
+        async for event in built:
+            yield event
+    finally:
+        await built.aclose()
 
 
 def _check_edits(run: Run, source: Source) -> None:
