@@ -20,6 +20,7 @@ from nedura.locks import FileLock
 from nedura.records import make_folder
 from nedura.text import clean
 from nedura.update.bounded import in_thread
+from nedura.update.commit.merging import can_merge
 from nedura.update.commit.parking import refuse_old_git
 from nedura.update.commit.rules import dispose
 from nedura.update.commit.status import look_for_dirt
@@ -175,12 +176,15 @@ def _check_edits(run: Run, source: Source) -> None:
         != "restore"
     ):
         return
+    if not source.head:
+        return  # the commit says what is wrong with it
     git = SourceGit(find_git(run.environ), source.checkout, source.git_dir, run.environ)
     try:
-        refuse_old_git(git, len(look_for_dirt(git).edits))
+        if not can_merge(git):
+            refuse_old_git(git, len(look_for_dirt(git).edits))
     except SourceGitError as error:
         raise UpdateError(
-            f"The checkout's status cannot be read: {error.reason}.", stop_class="git"
+            f"{error}.", stop_class="checkout_move_failed", advice="Nothing was moved."
         ) from error
 
 
