@@ -33,13 +33,14 @@ from nedura.update.generation.candidate import (
 )
 from nedura.update.generation.collect import collect_many, folder_size, sweep
 from nedura.update.generation.disk import Need, check_room, tree_need
-from nedura.update.generation.environment import discard, environment_hash, is_complete
+from nedura.update.generation.environment import environment_hash, is_complete
 from nedura.update.generation.failed import check_not_failed
 from nedura.update.generation.generations import Manifest, read_generation, read_manifest, verify_generation
 from nedura.update.generation.interpreter import Interpreter, choose
 from nedura.update.generation.owner_whole import read_whole_source
 from nedura.update.generation.prepare_environment import prepare_environment
 from nedura.update.generation.record import InstallRecord, read_record, write_record
+from nedura.update.generation.renew import on_whole_objects, renewed
 from nedura.update.generation.thin import python_of
 from nedura.update.generation.tree import list_tree
 from nedura.update.generation.tree_files import Seen
@@ -53,12 +54,12 @@ from nedura.update.source.edits import Edits, read_edits
 from nedura.update.source.fetch import FetchError
 from nedura.update.source.git import Git, commit_id
 from nedura.update.source.owner_checkout import Source
-from nedura.update.source.repository import open_repository, replace_repository, repository_aside
+from nedura.update.source.repository import open_repository
 from nedura.update.source.target import Target, fetch_target, judge_move, keep_tip, known_tips, seen_by
 from nedura.update.source.urls import Remote, parse_remote
 from nedura.wire import Event
 
-__all__ = ["LOCK_TIMEOUT", "Work", "build_aside", "choose_target", "open_work", "prepare"]
+__all__ = ["LOCK_TIMEOUT", "Work", "build_aside", "choose_target", "fetch_again", "open_work", "prepare"]
 
 T = TypeVar("T")
 LOCK_TIMEOUT: Final = 30.0
@@ -169,16 +170,21 @@ def _source(run: Run, record: InstallRecord) -> Source | None:
 
 
 async def _prepare(work: Work) -> AsyncGenerator[Event, None]:
-    events: AsyncGenerator[Event, None]
-    for part in (_chooser(work), _carry, build_aside):
-        events = part(work)
+    for events in (_chooser(work)(work), on_whole_objects(work, _build, fetch_again)):
         try:
             async for event in events:
                 yield event
         finally:
             await events.aclose()
-        if work.run.candidate is not None:
-            return
+
+
+async def _build(work: Work) -> AsyncGenerator[Event, None]:
+    for events in (_carry(work), build_aside(work)):
+        try:
+            async for event in events:
+                yield event
+        finally:
+            await events.aclose()
 
 
 def _chooser(work: Work) -> Callable[[Work], AsyncGenerator[Event, None]]:
@@ -222,12 +228,9 @@ async def choose_target(work: Work) -> AsyncGenerator[Event, None]:
     except FetchError as error:
         if error.token != "broken_objects":
             raise
-        found, kept = await in_thread(_fetch_anew, work, current)
+        found, notice = await in_thread(renewed, work, error, lambda work: _fetch(work, current))
         work.target = found
-        text = f"Our repository was damaged and was made again: {error.message}"
-        if kept is not None:
-            text += f" Parked work in it could not be read; it stays in {clean(str(kept), 200)}."
-        yield Notice(text=text, warning=True)
+        yield notice
     yield StepDone(
         name="fetch", detail=f"{work.remote.shown} {work.target.name} {(work.target.fetched or work.target.commit)[:12]} "
         f"in {time.monotonic() - began:.1f} s",
@@ -260,22 +263,15 @@ def _fetch(work: Work, current: str) -> Target:
     return target
 
 
-def _fetch_anew(work: Work, current: str) -> tuple[Target, Path | None]:
-    """Fetch into a new repository; only when that works the damaged one is replaced: the broken objects may be the remote's.
+def fetch_again(work: Work) -> None:
+    """Bring the objects of the chosen version into a repository that was made again. Blocks.
 
-    Returns:
-        the target, and where the damaged one stays (None when nothing of it is missed).
+    Raises:
+        UpdateError: it could not be fetched.
     """
-    damaged = work.git
-    work.git = repository_aside(work.paths, work.source, work.run.environ)
-    try:
-        target = _fetch(work, current)
-    except BaseException:
-        discard(work.git.repo)
-        work.git = damaged
-        raise
-    work.git, kept = replace_repository(work.paths, work.git)
-    return target, kept
+    current = work.manifest.identity.code_sha if work.manifest is not None else ""
+    _fetch(work, current)
+    work.git.run("cat-file", "-e", f"{_known(work.target).commit}^{{commit}}")
 
 
 def _edits(work: Work, source: Source) -> Edits:
