@@ -100,7 +100,11 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
         try:
             archive = zipfile.ZipFile(file)
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, RuntimeError) as error:
-            raise UnsafeArchive(f"{clean(path.name)} is no zip archive: {clean(error)}.") from error
+            broken = (
+                isinstance(error, OSError) and error.errno == errno.EIO
+            )  # others are offsets of a damaged one
+            what = "cannot be read: Input/output error" if broken else "is no zip archive, or a damaged one"
+            raise UnsafeArchive(f"{clean(path.name)} {what}.") from error
         with closing(archive):
             yield archive
 

@@ -98,6 +98,11 @@ def convert(args: argparse.Namespace, output: Output) -> int:
         output.line("This install is sealed already.")
         output.record({"kind": "converted", "changed": False})
         return 0
+    if subject.layout == "zip":
+        raise RefusedError(
+            "An unpacked release has no git checkout to convert.",
+            advice="A sealed install is made from a git checkout, there: ./run install",
+        )
     if subject.checkout is None:
         raise RefusedError("There is no git checkout to convert.")
     output.event(

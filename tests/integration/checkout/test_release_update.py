@@ -275,6 +275,13 @@ def test_a_release_has_no_branches(here: ReleaseWorld, option: tuple[str, str]) 
     assert (kept.returncode, "no channels" in kept.stderr) == (2, True)
 
 
+def test_a_release_has_no_checkout_to_convert(here: ReleaseWorld) -> None:
+    done = here.command("pm", "convert")
+    assert done.returncode == 2
+    assert "An unpacked release has no git checkout to convert." in done.stderr
+    assert "Name a git checkout" not in done.stderr, "pm convert takes no name"
+
+
 def test_a_release_that_does_not_compile_costs_nothing(here: ReleaseWorld) -> None:
     here.shelf.publish(files("1.2.0", {"renderers/cli/nedura_cli/main.py": "def (\n"}), "1.2.0")
     code, events = here.update("--no-backup")

@@ -108,7 +108,7 @@ def test_backup_and_import(home: Path, tmp_path: Path) -> None:
     (tmp_path / "text.zip").write_text("no zip")
     failed = nedura(new, "import", str(tmp_path / "text.zip"))
     assert failed.returncode == 1
-    assert "no zip archive" in failed.stderr
+    assert failed.stderr == "nedura: text.zip is no zip archive, or a damaged one.\n"
 
 
 def test_signing_out_names_the_copies_that_it_does_not_reach(home: Path) -> None:
