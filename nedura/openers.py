@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-__all__ = ["FileKey", "file_key", "openers_of"]
+__all__ = ["FileKey", "file_key", "open_files", "openers_of"]
 
 FileKey = tuple[int, int]
 """Device and inode."""
@@ -32,12 +32,32 @@ def openers_of(files: Collection[FileKey], *, proc: Path = Path("/proc")) -> set
     return {int(name) for name in names if _has_open(f"{proc}/{name}/fd", files)}
 
 
-def _has_open(folder: str, files: Collection[FileKey]) -> bool:
+def open_files(*, proc: Path = Path("/proc")) -> dict[FileKey, set[int]] | None:
+    """Every file that some process has open, and who: one look for many questions. None where only `openers_of` can tell."""
+    found: dict[FileKey, set[int]] = {}
+    try:
+        names = [name for name in os.listdir(proc) if name.isdigit()]
+    except OSError:
+        return None
+    for name in names:
+        for key in _opened(f"{proc}/{name}/fd"):
+            found.setdefault(key, set()).add(int(name))
+    return found
+
+
+def _opened(folder: str) -> Iterator[FileKey]:
     try:
         links = os.listdir(folder)
     except OSError:  # gone, or another user's
-        return False
-    return any(_key(f"{folder}/{link}") in files for link in links)
+        return
+    for link in links:
+        key = _key(f"{folder}/{link}")
+        if key is not None:
+            yield key
+
+
+def _has_open(folder: str, files: Collection[FileKey]) -> bool:
+    return any(key in files for key in _opened(folder))
 
 
 def _key(link: str) -> FileKey | None:

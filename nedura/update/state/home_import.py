@@ -19,7 +19,7 @@ from nedura.update.state.archive import IMPORT_LIMITS, Entry, Limits, extract, j
 from nedura.update.state.backup import ZIP_NOTE
 from nedura.update.state.backup_walk import MEMBERS, is_followed, is_runtime_name
 from nedura.update.state.import_rules import keep_own_trust
-from nedura.update.state.place import cut_off, judge_place, place_database, place_file
+from nedura.update.state.place import Openers, cut_off, judge_place, place_database, place_file
 from nedura.update.state.restore import restore_accounts
 from nedura.update.state.snapshot_set import SQLITE_SIDES
 from nedura.update.state.snapshot_take import BACKUP_LOCK, take_snapshot
@@ -128,15 +128,16 @@ def import_backup(
                 extract(opened, chosen, stage, limits)
             databases = _databases(stage, root, chosen)
             _inside(root, chosen, trust=trust)
+            openers = Openers()
             for entry in chosen:
-                judge_place(root / entry.path, database=entry.path in databases)
+                judge_place(root / entry.path, database=entry.path in databases, openers=openers)
         except OSError as error:
             raise StoreError(
                 f"The archive cannot be unpacked: {error.strerror}.", advice="Free some space."
             ) from error
         else:
             kept = {} if trust else _own_trust(stage, root, chosen)
-            return _put_all(stage, root, chosen, databases, dropped, now, kept)
+            return _put_all(stage, root, chosen, databases, dropped, now, kept, openers)
         finally:
             remove_tree(stage)
 
@@ -223,6 +224,7 @@ def _put_all(
     dropped: dict[str, str],
     now: float,
     kept: dict[str, str],
+    openers: Openers,
 ) -> Imported:
     safety = _save_first(root, entries, now)
     write_bytes(root / UNFINISHED, b"")
@@ -230,7 +232,7 @@ def _put_all(
     try:
         for path in databases:
             make_folder((root / path).parent)
-            place_database(stage / path, root / path, now=now)
+            place_database(stage / path, root / path, now=now, openers=openers)
             done += 1
         for entry in entries:
             if entry.path not in databases:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import secrets
+import time
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from nedura.errors import NeduraError, RefusedError, StoreError
+from nedura.openers import FileKey, open_files
 from nedura.records import fsync_folder, make_folder, remove
 from nedura.text import clean
 from nedura.update.generation.durable import fsync_file
@@ -20,6 +24,7 @@ from nedura.update.state.snapshot_take import copy_plain
 from nedura.update.state.sqlite import DamagedDatabase, check_live, holders, overwrite
 
 __all__ = [
+    "Openers",
     "cut_off",
     "free_bytes",
     "judge_place",
@@ -35,18 +40,45 @@ ASIDE_KEEP: Final = 2
 """Sets of damaged files that stay beside a database (case C013: repairs in a loop must not fill the disk)."""
 
 
+class Openers:
+    """What processes have open: one look at all of them answers for many databases, for as long as it is fresh.
+
+    A database that it calls held is looked at again by itself.
+    """
+
+    FRESH: Final = 1.0
+    """Seconds."""
+
+    def __init__(
+        self,
+        look: Callable[[], Mapping[FileKey, Collection[int]] | None] = open_files,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._look, self._monotonic = look, monotonic
+        self._seen: Mapping[FileKey, Collection[int]] | None = None
+        self._until = -math.inf
+
+    def seen(self) -> Mapping[FileKey, Collection[int]] | None:
+        """Who has which file open; None where only each file can be asked about."""
+        if self._monotonic() >= self._until:
+            self._seen = self._look()
+            self._until = self._monotonic() + self.FRESH
+        return self._seen
+
+
 def free_bytes(folder: Path) -> int:
     """Bytes that a folder's disk has left for this user."""
     space = os.statvfs(folder)
     return space.f_bavail * space.f_frsize
 
 
-def judge_place(live: Path, *, database: bool = False) -> None:
+def judge_place(live: Path, *, database: bool = False, openers: Openers | None = None) -> None:
     """Whether a file can be put in a place at all, so that many can be judged before the first one is changed.
 
     Args:
         live: where it would be; the owner's own link is followed.
         database: nobody may have it open then.
+        openers: answers for many databases; None asks about this one alone.
 
     Raises:
         RefusedError: a process has it open.
@@ -77,7 +109,7 @@ def judge_place(live: Path, *, database: bool = False) -> None:
             advice="Check the owner and mode of its folder.",
         ) from error
     if database:
-        refuse_if_held(live)
+        refuse_if_held(live, openers=openers)
 
 
 def place_file(copy: Path, live: Path, mode: int = 0o600) -> None:
@@ -107,19 +139,21 @@ def place_file(copy: Path, live: Path, mode: int = 0o600) -> None:
         ) from error
 
 
-def refuse_if_held(live: Path, then: str = "nothing was changed") -> None:
+def refuse_if_held(live: Path, then: str = "nothing was changed", openers: Openers | None = None) -> None:
     """Refuse to touch a database that a process has open.
 
     Args:
         live: the database.
         then: what is true of it afterwards.
+        openers: answers for many databases; None asks about this one alone.
 
     Raises:
         RefusedError: names the processes.
     """
     with contextlib.suppress(OSError), raw_file(live):
         pass  # lets go of a descriptor that a copy kept while this process had the file open (raw_file.py)
-    found = holders(live)
+    opened = openers.seen() if openers is not None else None
+    found = holders(live) if opened is None or holders(live, opened=opened) else []
     if found:
         seen = ", ".join(str(pid) for pid in found[:5] if pid)
         where = f"in process {seen}" if seen else "in a process of another container or machine"
@@ -146,7 +180,7 @@ def cut_off(error: NeduraError | OSError, done: int, total: int) -> NeduraError:
     )
 
 
-def place_database(copy: Path, live: Path, *, now: float) -> Path | None:
+def place_database(copy: Path, live: Path, *, now: float, openers: Openers | None = None) -> Path | None:
     """Give a database the content of a checked copy.
 
     A link of the owner's own is written through: side files lie beside the file that it leads to.
@@ -162,7 +196,7 @@ def place_database(copy: Path, live: Path, *, now: float) -> Path | None:
         StoreError: it cannot be done; the old content stands.
     """
     live = Path(os.path.realpath(live))
-    refuse_if_held(live, STAYS)
+    refuse_if_held(live, STAYS, openers)
     aside = None
     if live.exists():
         try:

@@ -13,7 +13,7 @@ from nedura.errors import NeduraError, RecordCorrupt, RecordMissing, StoreError
 from nedura.locks import locked
 from nedura.records import parse_json, read_bytes, write_bytes
 from nedura.update.events_snapshot import SnapshotRestored
-from nedura.update.state.place import cut_off, free_bytes, judge_place, place_database, place_file
+from nedura.update.state.place import Openers, cut_off, free_bytes, judge_place, place_database, place_file
 from nedura.update.state.raw_file import is_sqlite, may_be_sqlite
 from nedura.update.state.restore_rules import merge_accounts
 from nedura.update.state.snapshot_manifest import Manifest, read_manifest, snapshot_folder
@@ -76,7 +76,13 @@ def verify_snapshot(home: Path, name: str) -> tuple[Manifest, dict[str, str]]:
 
 
 def restore_snapshot(
-    home: Path, name: str, *, profile: str, now: float, free: Callable[[Path], int] = free_bytes
+    home: Path,
+    name: str,
+    *,
+    profile: str,
+    now: float,
+    free: Callable[[Path], int] = free_bytes,
+    openers: Openers | None = None,
 ) -> SnapshotRestored:
     """Put every file of a snapshot back. Blocks the thread.
 
@@ -89,6 +95,7 @@ def restore_snapshot(
         profile: its name, for the event.
         now: unix seconds.
         free: bytes that a folder's disk has left.
+        openers: who has which file open.
 
     Raises:
         UsageError, RefusedError, StoreError: nothing was changed, except where a StoreError says how many files are in place already.
@@ -98,26 +105,31 @@ def restore_snapshot(
         if wrong:
             path, why = next(iter(sorted(wrong.items())))
             raise RecordCorrupt(f"Snapshot {name} is damaged ({path}: {why}); nothing was changed.")
-        kept = _put_back(snapshot_folder(home, name), manifest, home, now, free)
+        kept = _put_back(snapshot_folder(home, name), manifest, home, now, free, openers or Openers())
     whole = tuple(path for path in sorted(manifest.files) if not kept.get(path, "").startswith("kept"))
     return SnapshotRestored(profile=profile, snapshot_id=name, restored=whole, kept=kept)
 
 
 def _put_back(
-    folder: Path, manifest: Manifest, home: Path, now: float, free: Callable[[Path], int]
+    folder: Path,
+    manifest: Manifest,
+    home: Path,
+    now: float,
+    free: Callable[[Path], int],
+    openers: Openers,
 ) -> dict[str, str]:
     """Judge every place, then put every file there; returns path -> what newer live data stayed."""
     databases = [
         path for path, size in manifest.files.items() if may_be_sqlite(size) and is_sqlite(folder / path)
     ]
     for relative in manifest.files:
-        judge_place(home / relative, database=relative in databases)
+        judge_place(home / relative, database=relative in databases, openers=openers)
     _need_room(home, manifest, free)
     kept: dict[str, str] = {}
     done = 0
     try:
         for relative in databases:
-            place_database(folder / relative, home / relative, now=now)
+            place_database(folder / relative, home / relative, now=now, openers=openers)
             done += 1
         for relative in sorted(set(manifest.files) - set(databases)):
             why = _restore_file(folder, relative, home)

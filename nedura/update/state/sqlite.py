@@ -15,13 +15,13 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 from nedura.errors import StoreError
-from nedura.openers import file_key, openers_of
+from nedura.openers import FileKey, file_key, openers_of
 from nedura.text import clean
 from nedura.update.state.raw_file import is_open_here, is_sqlite, raw_file, read_start
 
@@ -365,15 +365,27 @@ def _page_size(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA page_size").fetchone()[0])
 
 
-def holders(path: Path, *, proc: Path = Path("/proc")) -> list[int]:
+def holders(
+    path: Path, *, proc: Path = Path("/proc"), opened: Mapping[FileKey, Collection[int]] | None = None
+) -> list[int]:
     """Pids of processes that have a database or one of its side files open, this process included. A link is followed, as SQLite does.
 
     Two nets: open descriptors where the system shows them, and the locks that SQLite's own connections hold. A holder whose pid cannot
     be seen from here (another container, another machine) is 0.
+
+    Args:
+        path: the database.
+        proc: where the system shows descriptors.
+        opened: what processes had open a moment ago; None looks now.
     """
     path = Path(os.path.realpath(path))
     sides = (file_key(f"{path}{side}") for side in ("", "-wal", "-shm", "-journal"))
-    found = openers_of({key for key in sides if key is not None}, proc=proc)
+    keys = {key for key in sides if key is not None}
+    if opened is None:
+        found = openers_of(keys, proc=proc)
+    else:
+        found = {pid for key in keys for pid in opened.get(key, ())}
+        found |= {os.getpid()} if path.exists() and is_open_here(path) else set()
     if os.getpid() not in found:  # opening and closing the file would drop this process's own locks on it
         found |= set(_lock_owner(path))
     return sorted(found)
