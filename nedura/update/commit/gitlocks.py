@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -16,13 +16,16 @@ from typing import Final
 from nedura.errors import RefusedError, StoreError
 from nedura.openers import file_key, openers_of
 from nedura.text import clean
-from nedura.update.source.fetch import CHECKS
 from nedura.update.source.index_note import free_dead_index
 
 __all__ = ["check_writable", "clear_stale_locks", "sweep_packs"]
 
+Walk = Callable[[Path], Iterable[tuple[str, list[str], list[str]]]]
+
 STALE_AFTER: Final = 600.0
 """Seconds after which a lock that nobody has open belongs to a process that died."""
+PATIENCE: Final = 0.3
+"""Seconds for a live lock to go by itself."""
 PACK_AGE: Final = 86_400.0
 _HALF: Final = ("tmp_pack_", "tmp_idx_", "tmp_rev_", "tmp_mtimes_", "tmp_bitmap_", "tmp_obj_", "tmp_objdir-")
 MAX_SHOWN: Final = 5
@@ -48,10 +51,7 @@ def _locks(git_dir: Path, common_dir: Path, branch: str, own: bool) -> Iterator[
                 yield path
     if own:
         found = (Path(folder) / name for folder, _, names in os.walk(common_dir / "refs") for name in names)
-        checks = common_dir / CHECKS  # a check may be at work, and what it locks is its own
-        yield from sorted(
-            path for path in found if path.name.endswith(".lock") and checks not in path.parents
-        )
+        yield from sorted(path for path in found if path.name.endswith(".lock"))
         return
     for ref in (*([f"heads/{branch}"] if branch else []), "stash"):
         path = common_dir / "refs" / f"{ref}.lock"
@@ -78,9 +78,7 @@ def clear_stale_locks(
     """
     now = time.time() if now is None else now
     free_dead_index(str(git_dir))
-    locks = list(_locks(git_dir, common_dir, branch, own))
-    for path in locks:
-        _refuse_live(path, now, own)
+    locks = _dead_locks(git_dir, common_dir, branch, now, own)
     moved = []
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S")
     for path in locks:
@@ -94,6 +92,22 @@ def clear_stale_locks(
     return moved
 
 
+def _dead_locks(git_dir: Path, common_dir: Path, branch: str, now: float, own: bool) -> list[Path]:
+    """All locks, once none of them is a live one: a check beside us, or an editor that looks at its status, has one for a moment.
+
+    Raises:
+        RefusedError: one stays.
+    """
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return [path for path in _locks(git_dir, common_dir, branch, own) if _is_dead(path, now, own)]
+        except RefusedError:
+            if time.monotonic() >= end:
+                raise
+            time.sleep(PATIENCE / 10)
+
+
 def _aside(path: Path, common_dir: Path, stamp: str) -> Path:
     """Where a lock goes: beside its place, but for those of refs, where any file is a ref to git (a broken one, or a new branch)."""
     name = f"{path.name}.stale-{stamp}"
@@ -103,11 +117,16 @@ def _aside(path: Path, common_dir: Path, stamp: str) -> Path:
     return common_dir / "-".join(("refs", *path.parent.relative_to(refs).parts, name))
 
 
-def _refuse_live(path: Path, now: float, own: bool) -> None:
+def _is_dead(path: Path, now: float, own: bool) -> bool:
+    """Whether a lock is a dead process's; not when it went away just now: the next one of that name is a living process's.
+
+    Raises:
+        RefusedError: it is a live one.
+    """
     where = "this install's own repository" if own else "the checkout"
     key = file_key(path)
     if key is None:
-        return
+        return False
     holders = sorted(openers_of({key}))
     if holders:
         raise RefusedError(
@@ -117,12 +136,13 @@ def _refuse_live(path: Path, now: float, own: bool) -> None:
     try:
         age = now - path.stat().st_mtime
     except FileNotFoundError:
-        return
+        return False
     if age < (OWN_STALE_AFTER if own else STALE_AFTER):
         raise RefusedError(
             f"{clean(path.name)} is {max(age, 0):.0f} s old: git may be at work in {where}.",
             advice=f"Try again later, or remove {clean(str(path), 300)} if you know that no git runs.",
         )
+    return True
 
 
 def sweep_packs(common_dir: Path, now: float, *, age: float = PACK_AGE) -> int:
@@ -161,14 +181,18 @@ def _folders(objects: Path) -> list[Path]:
     return [objects / name for name in sorted(names) if name == "pack" or len(name) == 2]
 
 
-def check_writable(checkout: Path, git_dir: Path, common_dir: Path, *, me: int | None = None) -> None:
+def check_writable(
+    checkout: Path, git_dir: Path, common_dir: Path, *, me: int | None = None, walk: Walk = os.walk
+) -> None:
     """Refuse before any backup when git could not write here (case C038: one folder left by an earlier sudo).
+
+    Another git may be at work: what it takes away meanwhile is no fault.
 
     Raises:
         RefusedError: names the paths and the one command that mends them.
     """
     me = os.geteuid() if me is None else me
-    bad = list(dict.fromkeys(_unwritable(git_dir, common_dir, me)))
+    bad = list(dict.fromkeys(_unwritable((git_dir, common_dir), me, walk)))
     if not bad:
         return
     shown = ", ".join(clean(str(path), 200) for path in bad[:MAX_SHOWN])
@@ -180,15 +204,21 @@ def check_writable(checkout: Path, git_dir: Path, common_dir: Path, *, me: int |
     )
 
 
-def _unwritable(git_dir: Path, common_dir: Path, me: int) -> Iterator[Path]:
-    for top in (git_dir, common_dir):
-        for folder, _, files in os.walk(top):
+def _unwritable(tops: Iterable[Path], me: int, walk: Walk) -> Iterator[Path]:
+    for top in tops:
+        for folder, _, files in walk(top):
             path = Path(folder)
-            if os.lstat(path).st_uid != me or not os.access(path, os.W_OK | os.X_OK):
+            if _is_foreign(path, me) or (not os.access(path, os.W_OK | os.X_OK) and os.path.lexists(path)):
                 yield path
             for name in files:
-                if (
-                    name in ("index", "HEAD", "packed-refs", "ORIG_HEAD", "config")
-                    and os.lstat(path / name).st_uid != me
+                if name in ("index", "HEAD", "packed-refs", "ORIG_HEAD", "config") and _is_foreign(
+                    path / name, me
                 ):
                     yield path / name
+
+
+def _is_foreign(path: Path, me: int) -> bool:
+    try:
+        return os.lstat(path).st_uid != me
+    except FileNotFoundError:
+        return False

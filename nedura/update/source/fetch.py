@@ -18,7 +18,7 @@ __all__ = ["CHECKS", "FETCHED", "FetchError", "check_branch", "fetch_ref", "remo
 
 FETCHED: Final = "refs/nedura/fetched"
 CHECKS: Final = "refs/nedura/checks/"
-"""Refs of checks: each has one of its own, and none of them waits for an update."""
+"""Refs of checks: each has one of its own."""
 _STOPS: Final = {"timeout": "git_timeout", "disk_full": "disk_full", "permission": "permission_denied"}
 _SURE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(/[A-Za-z0-9_][A-Za-z0-9_-]*)*")
 """Names that break no rule of git-check-ref-format: git need not be asked."""

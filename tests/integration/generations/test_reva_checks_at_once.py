@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import time
 from pathlib import Path
 
+from nedura.errors import RefusedError
 from nedura.programs import find_program
 from nedura.testing.installs import Site
 from nedura.update.commit.gitlocks import clear_stale_locks
@@ -29,11 +32,15 @@ def test_two_checks_of_one_process_do_not_share_a_ref(site: Site, tmp_path: Path
 
 
 def test_an_update_is_not_refused_for_the_lock_of_a_check(site: Site) -> None:
-    lock = site.paths.repo / CHECKS / "4711.lock"
-    lock.parent.mkdir(parents=True)
-    lock.touch()
-    assert clear_stale_locks(site.paths.repo, site.paths.repo, own=True) == []
-    assert lock.exists()
+    folder = site.paths.repo / CHECKS
+    folder.mkdir(parents=True)
+    for lock in (folder / "4711.lock", site.paths.repo / "packed-refs.lock"):
+        lock.touch()
+        goes = threading.Timer(0.1, lock.unlink)
+        goes.start()
+        assert clear_stale_locks(site.paths.repo, site.paths.repo, own=True) == []
+        assert not lock.exists()
+        goes.join()
 
 
 def test_the_lock_of_a_killed_check_goes_with_its_ref(site: Site) -> None:
@@ -45,3 +52,24 @@ def test_the_lock_of_a_killed_check_goes_with_its_ref(site: Site) -> None:
         os.utime(folder / name, (past, past))
     check_for_update(site.home, site.product, dict(os.environ))
     assert not folder.exists() or os.listdir(folder) == []
+
+
+def test_a_lock_that_comes_and_goes_is_never_moved_aside(site: Site) -> None:
+    """It was gone when it was looked at, and the next one of its name, a living process's, was moved."""
+    lock, stop, moved = site.paths.repo / "refs/heads/x.lock", threading.Event(), list[str]()
+    lock.parent.mkdir(parents=True, exist_ok=True)
+
+    def blink() -> None:
+        while not stop.is_set():
+            lock.touch()
+            lock.unlink(missing_ok=True)
+
+    blinking = threading.Thread(target=blink)
+    blinking.start()
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        with contextlib.suppress(RefusedError):
+            moved += clear_stale_locks(site.paths.repo, site.paths.repo, own=True)
+    stop.set()
+    blinking.join()
+    assert moved == []
