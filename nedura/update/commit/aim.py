@@ -5,6 +5,7 @@ from __future__ import annotations
 from nedura.errors import UpdateError
 from nedura.text import clean
 from nedura.update.commit.job import CheckoutJob, Progress
+from nedura.update.commit.merging import cannot_merge
 from nedura.update.commit.move import RESCUE_DAYS, Move, is_ancestor, merge_commit, rescue
 from nedura.update.commit.rules import Placement, Situation, place
 from nedura.update.commit.status import branch_elsewhere, current_branch, look_for_dirt, unmerged_work
@@ -28,6 +29,12 @@ def aim(job: CheckoutJob, state: Progress) -> Move | None:
     if placed.reason:
         state.tell(
             Notice(text=f"Checkout: {placed.reason}.", warning=placed.action == "switch" and bool(branch))
+        )
+    if placed.action != "merge" and not _is_validated(job, job.target):
+        raise UpdateError(
+            "The checkout was changed while this update was prepared: another tree was validated than would be moved to.",
+            stop_class="checkout_move_failed",
+            advice="Nothing was moved. Update again.",
         )
     target = _merged(job, state, head, branch) if placed.action == "merge" else job.target
     after = (
@@ -91,14 +98,18 @@ def _merged(job: CheckoutJob, state: Progress, head: str, branch: str) -> str:
         job.git, head, job.target, f"Merge {job.target_branch} ({job.target[:12]}) into {branch}"
     )
     if made is None:
-        raise UpdateError(
-            f"{job.target_branch} cannot be merged into {branch} without conflicts. Nothing was changed.",
-            stop_class="checkout_move_failed",
-            advice="Merge it by hand, or use --switch-branch.",
-        )
+        raise cannot_merge(job.target_branch, branch)
+    if not _is_validated(job, made):
+        text = f"The merge into {clean(branch, 80)} is not the one that was validated: of this one only the start is known to compile."
+        state.tell(Notice(text=text, warning=True))
     ref = rescue(job.git, head, "pre-update", branch, job.now)
     state.tell(Notice(text=f"What {branch} was is kept as {ref}."))
     return made
+
+
+def _is_validated(job: CheckoutJob, commit: str) -> bool:
+    """Whether a commit has the tree that was built and checked aside; nobody can tell of a candidate that states none."""
+    return job.after.tree_hash in ("", job.git.text("rev-parse", "--verify", f"{commit}^{{tree}}"))
 
 
 def _keep_names(job: CheckoutJob, state: Progress, head: str, branch: str, after: str, target: str) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from nedura.errors import UpdateError
+from nedura.text import clean
 from nedura.update.source.source_git import SourceGit, SourceGitError
 
-__all__ = ["NEEDED", "can_merge", "merge_commits", "merge_onto"]
+__all__ = ["NEEDED", "can_merge", "cannot_merge", "merge_commits", "merge_onto"]
 
 NEEDED: Final = "git 2.38 or newer is needed to merge"
 _USAGE: Final = 129
@@ -59,3 +61,12 @@ def merge_onto(git: SourceGit, base: str, head: str, tree: str) -> tuple[str | N
     ours = git.text("commit-tree", now, "-p", root, "-m", "new code")
     theirs = git.text("commit-tree", wanted, "-p", root, "-m", "local edits")
     return merge_commits(git, ours, theirs)
+
+
+def cannot_merge(what: str, branch: str) -> UpdateError:
+    """The refusal of a merge into a parked branch that conflicts."""
+    return UpdateError(
+        f"{clean(what, 80)} cannot be merged into {clean(branch, 80)} without conflicts. Nothing was changed.",
+        stop_class="checkout_move_failed",
+        advice="Merge it by hand, or use --switch-branch.",
+    )

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from nedura.update.commit.rules import Dirt, Entry, sort_dirt
 from nedura.update.source.edit_rules import is_own
+from nedura.update.source.git import Git
 from nedura.update.source.source_git import SourceGit
 from nedura.update.source.torn import Change
 from nedura.update.source.unfinished import has_operation
@@ -184,11 +185,11 @@ def _only_line_ends(git: SourceGit, changed: Collection[str]) -> set[str]:
     return set(changed) - with_lines - modes
 
 
-def unmerged_work(git: SourceGit, branch: str, target: str) -> int:
+def unmerged_work(git: SourceGit | Git, branch: str, target: str) -> int:
     """Commits of a branch whose patch the target does not have; -1 when it cannot be told.
 
     Args:
-        git: the checkout.
+        git: the checkout, or our repository that has both.
         branch: commit id or full ref.
         target: commit id.
     """

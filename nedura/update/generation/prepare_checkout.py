@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import AsyncGenerator
+from functools import partial
 
 import attrs
 
@@ -20,10 +21,10 @@ from nedura.locks import FileLock
 from nedura.records import make_folder
 from nedura.text import clean
 from nedura.update.bounded import in_thread
-from nedura.update.commit.merging import can_merge
+from nedura.update.commit.merging import can_merge, cannot_merge
 from nedura.update.commit.parking import refuse_old_git
-from nedura.update.commit.rules import dispose
-from nedura.update.commit.status import look_for_dirt
+from nedura.update.commit.rules import Situation, dispose, place
+from nedura.update.commit.status import look_for_dirt, unmerged_work
 from nedura.update.commit_point import paths_of
 from nedura.update.events import Notice, Prepared
 from nedura.update.generation.build_checkout import wanted_builds
@@ -34,7 +35,7 @@ from nedura.update.generation.prepare import LOCK_TIMEOUT, Work, build_aside, fe
 from nedura.update.generation.record import InstallRecord, own_branch, read_record, write_record
 from nedura.update.generation.renew import on_whole_objects
 from nedura.update.run import Run
-from nedura.update.source.edit_merge import merge_edits
+from nedura.update.source.edit_merge import Merge, merge_edits
 from nedura.update.source.edits import Edits
 from nedura.update.source.git import find_git
 from nedura.update.source.owner_checkout import Source, read_source
@@ -154,14 +155,62 @@ async def _prepare(run: Run, work: Work, source: Source) -> AsyncGenerator[Event
 async def _build(work: Work) -> AsyncGenerator[Event, None]:
     """The chosen commit aside; local edits are no part of it, they are put on top of the moved tree."""
     assert work.target is not None
-    nothing = Edits(base="", tree="")
-    work.merge = await in_thread(merge_edits, work.git, nothing, work.target.commit, work.paths.folder)
+    work.merge = await in_thread(_tree_to_check, work)
     built = build_aside(work)
     try:
         async for event in built:
             yield event
     finally:
         await built.aclose()
+
+
+def _tree_to_check(work: Work) -> Merge:
+    """What will run: the target, or its merge into a parked branch that is updated in place (facts/update.md 5.2 steps 13 and 18).
+
+    The merge is made in our repository; the commit makes it again in the checkout and compares.
+
+    Raises:
+        UpdateError: the merge conflicts, or the checkout cannot be read.
+    """
+    assert work.target is not None
+    run, source, target, followed = work.run, work.source, work.target.commit, work.choice.branch
+    plain = partial(merge_edits, work.git, Edits(base="", tree=""), target, work.paths.folder)
+    config = read_config(run.root_home)
+    in_place = config.text("updates.parked_branch_strategy", "switch") == "update_in_place"
+    if (
+        run.options.rollback is not None
+        or not in_place
+        or run.options.switch_branch
+        or not followed
+        or source is None
+        or not source.branch
+    ):
+        return plain()
+    git = SourceGit(find_git(run.environ), source.checkout, source.git_dir, run.environ)
+    at = Situation(
+        branch=source.branch,
+        target_branch=followed,
+        dirty=bool(look_for_dirt(git).edits),
+        unmerged_work=unmerged_work(work.git, source.head, target),
+        strategy="update_in_place",
+        auto_switch=config.flag("updates.auto_switch_parked_branch", True),
+    )
+    if place(at).action != "merge":
+        return plain()
+    answer = work.git.run(
+        "merge-tree",
+        "--write-tree",
+        "-z",
+        "--name-only",
+        "--no-messages",
+        source.head,
+        target,
+        ok=(0, 1, 129),
+    )
+    if answer.code == 1:
+        raise cannot_merge(followed, source.branch)
+    tree = answer.text.partition("\0")[0]
+    return Merge(tree=tree) if answer.code == 0 else plain()  # an old git: the commit says so
 
 
 def _check_edits(run: Run, source: Source) -> None:

@@ -42,20 +42,24 @@ class Parked:
     def paths(self) -> InstallPaths:
         return InstallPaths(self.home, install_id_for(self.source))
 
-    def own(self, name: str = "own.txt") -> str:
+    def own(self, name: str = "own.txt", text: str = "own\n") -> str:
         """A commit of the owner's on the branch that is checked out."""
-        (self.source / name).write_text("own\n")
+        (self.source / name).write_text(text)
         git(self.source, "add", "-A")
         git(self.source, "commit", "-q", "-m", "own")
         return git(self.source, "rev-parse", "HEAD")
 
-    async def update(self, **options: object) -> Run:
-        """Prepare and commit, as an update does."""
-        run = Run(
+    def run(self, **options: object) -> Run:
+        """An update that begins."""
+        return Run(
             run_id="test", root_home=self.home, home=self.home, clock=SystemClock(), started_at=SystemClock().time(),
             environ=dict(os.environ), layout="checkout", product=PRODUCT, checkout=self.source, install=self.paths,
             options=UpdateOptions(**options),  # type: ignore[arg-type]
         )  # fmt: skip
+
+    async def update(self, **options: object) -> Run:
+        """Prepare and commit, as an update does."""
+        run = self.run(**options)
         self.events = [event async for event in real.prepare(run)]
         prepared = next(event for event in self.events if isinstance(event, Prepared))
         run.candidate, run.changed = prepared.candidate, prepared.changed
