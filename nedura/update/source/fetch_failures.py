@@ -45,7 +45,7 @@ _TABLE: Final = (
         "missing_repository",
         "There is no repository at the pinned address.",
         "If it moved, install again from the new address.",
-        ("does not appear to be a git repository", "repository .* not found", "returned error: 404"),
+        ("does not appear to be a git repository", "repository (.* )?not found", "returned error: 404"),
     ),
     FetchFailure(
         "auth",

@@ -135,7 +135,7 @@ def keep_tip(git: Git, choice: Choice, target: Target) -> None:
     before = read_ref(git.repo, tip_ref(choice.branch))
     if before == target.fetched:
         return
-    if before and git.run("merge-base", "--is-ancestor", before, target.fetched, ok=range(256)).code != 0:
+    if before and not _is_ancestor(git, before, target.fetched):
         _keep_withdrawn(git, before)
     git.run("update-ref", tip_ref(choice.branch), target.fetched)
 

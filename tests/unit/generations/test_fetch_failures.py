@@ -23,6 +23,10 @@ TABLE = [
     ("Host key verification failed.\nfatal: Could not read from remote repository.", "ssh"),
     ("fatal: couldn't find remote ref refs/heads/nope", "missing_ref"),
     ("fatal: '/srv/x' does not appear to be a git repository", "missing_repository"),
+    (
+        "ERROR: Repository not found.\nfatal: Could not read from remote repository.",
+        "missing_repository",
+    ),
     ("fatal: transport 'ext' not allowed", "protocol"),
     ("fatal: write error: No space left on device", "disk_full"),
     ("error: cannot lock ref 'refs/nedura/fetched': Unable to create 'x.lock': File exists.", "git_locked"),
