@@ -24,6 +24,11 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     create.add_argument("--all", action="store_true", help="of every profile")
     restore = verb("restore", "put the files of a snapshot back; newer sign-ins stay")
     restore.add_argument("id", help="snapshot id, see: nedura snapshot list")
+    restore.add_argument(
+        "--no-safety",
+        action="store_true",
+        help="take no snapshot first of what is there now: for a disk that has no room for it",
+    )
     verify = verb("verify", "check every byte of a snapshot")
     verify.add_argument("id", nargs="?", help="snapshot id; default: all of this profile")
 

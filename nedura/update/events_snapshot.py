@@ -8,6 +8,7 @@ import attrs
 
 from nedura.text import clean, counted
 from nedura.update.events import size_text
+from nedura.wire import LATER
 
 __all__ = [
     "EVENTS",
@@ -86,6 +87,8 @@ class SnapshotRestored:
         snapshot_id: the snapshot.
         restored: paths that were put back.
         kept: path -> why the newer live file stayed.
+        safety: snapshot of what was there before; empty when none was taken or there was nothing.
+        unsaved: what that snapshot lacks.
     """
 
     kind: ClassVar[str] = "snapshot_restored"
@@ -93,6 +96,8 @@ class SnapshotRestored:
     snapshot_id: str
     restored: tuple[str, ...] = ()
     kept: dict[str, str] = attrs.field(factory=dict)
+    safety: str = attrs.field(default="", metadata=LATER)
+    unsaved: tuple[str, ...] = attrs.field(default=(), metadata=LATER)
 
     @property
     def copy(self) -> str:
@@ -104,6 +109,9 @@ class SnapshotRestored:
         """Terminal form."""
         lines = [f"✓ {self.profile}: restored {counted(len(self.restored), 'file')} from {self.snapshot_id}"]
         lines += [f"  {path}: {why}" for path, why in sorted(self.kept.items())]
+        if self.safety:
+            lacks = f", without {', '.join(self.unsaved)}" if self.unsaved else ""
+            lines.append(f"  What was there before is in snapshot {self.safety}{lacks}")
         return "\n".join(lines)
 
 

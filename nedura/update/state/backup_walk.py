@@ -45,7 +45,7 @@ OWN_FOLDERS: Final = frozenset(
     {"cron", "gateway", "kanban", "logs", "pairing", "platforms", "sessions", "shared", "skins"}
 )
 """Folders of a home that we write ourselves; everywhere else a `poetry.lock` is somebody's file."""
-NAMES: Final = frozenset({".backup.lock", "gateway.pid", "gateway.lock", "cron.pid"})
+NAMES: Final = frozenset({".backup.lock", ".restore-unfinished", "gateway.pid", "gateway.lock", "cron.pid"})
 EMERGENCY: Final = "state.db.pre-update-emergency-"
 STAGE: Final = re.compile(r"\.(?:nedura-backup|.+\.zip)\.([1-9][0-9]{0,9})\.[0-9a-f]{8}\.partial\Z")
 """Folder that a backup works in, or that a killed one left; its pid."""

@@ -11,18 +11,22 @@ from typing import Any, Final
 
 from nedura.errors import NeduraError, RecordCorrupt, RecordMissing, StoreError
 from nedura.locks import locked
-from nedura.records import parse_json, read_bytes, write_bytes
+from nedura.records import parse_json, read_bytes, remove, write_bytes
 from nedura.update.events_snapshot import SnapshotRestored
 from nedura.update.state.place import Openers, cut_off, free_bytes, judge_place, place_database, place_file
 from nedura.update.state.raw_file import is_sqlite, may_be_sqlite
 from nedura.update.state.restore_rules import merge_accounts
 from nedura.update.state.snapshot_manifest import Manifest, read_manifest, snapshot_folder
-from nedura.update.state.snapshot_take import BACKUP_LOCK
+from nedura.update.state.snapshot_take import BACKUP_LOCK, take_snapshot
 from nedura.update.state.sqlite import check_copy
 
-__all__ = ["damages", "restore_snapshot", "verify_snapshot"]
+__all__ = ["SAFETY", "UNFINISHED", "damages", "restore_snapshot", "verify_snapshot"]
 
 LOCK_WAIT = 5.0
+UNFINISHED: Final = ".restore-unfinished"
+"""File of a home into which a restore began to put files and did not come to its end."""
+SAFETY: Final = ("pre-restore", "pre-restore-again", "pre-restore-more")
+"""Labels of what a restore saves first: as many as there are copies that one more must not prune, and one."""
 MAX_STORE = 16 * 1024 * 1024
 LIVE_STAYS: Final = {
     "guest_handoff.json": "kept: the live record knows what was moved since",
@@ -83,6 +87,7 @@ def restore_snapshot(
     now: float,
     free: Callable[[Path], int] = free_bytes,
     openers: Openers | None = None,
+    safety: bool = True,
 ) -> SnapshotRestored:
     """Put every file of a snapshot back. Blocks the thread.
 
@@ -96,6 +101,7 @@ def restore_snapshot(
         now: unix seconds.
         free: bytes that a folder's disk has left.
         openers: who has which file open.
+        safety: first take a snapshot of what is there; without it a disk needs no room for one.
 
     Raises:
         UsageError, RefusedError, StoreError: nothing was changed, except where a StoreError says how many files are in place already.
@@ -105,26 +111,57 @@ def restore_snapshot(
         if wrong:
             path, why = next(iter(sorted(wrong.items())))
             raise RecordCorrupt(f"Snapshot {name} is damaged ({path}: {why}); nothing was changed.")
-        kept = _put_back(snapshot_folder(home, name), manifest, home, now, free, openers or Openers())
-    whole = tuple(path for path in sorted(manifest.files) if not kept.get(path, "").startswith("kept"))
-    return SnapshotRestored(profile=profile, snapshot_id=name, restored=whole, kept=kept)
+        folder, openers = snapshot_folder(home, name), openers or Openers()
+        databases = _judge(folder, manifest, home, free, openers)
+        saved = _save_first(home, profile, manifest, now) if safety else None
+        if saved is not None:
+            _need_room(home, manifest, free)
+            write_bytes(home / UNFINISHED, b"")
+        kept = _put_back(folder, manifest, databases, home, now, openers)
+        remove(home / UNFINISHED)
+    return SnapshotRestored(
+        profile=profile,
+        snapshot_id=name,
+        restored=tuple(path for path in sorted(manifest.files) if not kept.get(path, "").startswith("kept")),
+        kept=kept,
+        safety=saved.id if saved is not None else "",
+        unsaved=saved.missing if saved is not None else (),
+    )
 
 
-def _put_back(
-    folder: Path,
-    manifest: Manifest,
-    home: Path,
-    now: float,
-    free: Callable[[Path], int],
-    openers: Openers,
-) -> dict[str, str]:
-    """Judge every place, then put every file there; returns path -> what newer live data stayed."""
+def _save_first(home: Path, profile: str, restored: Manifest, now: float) -> Manifest | None:
+    """A snapshot of what is there, under a label that prunes neither the one that comes back nor, after a restore that did not end, the
+    one from before that. None where there is nothing.
+    """
+    stay = {restored.label, SAFETY[0] if os.path.lexists(home / UNFINISHED) else ""}
+    label = next(label for label in SAFETY if label not in stay)
+    try:
+        taken = take_snapshot(profile, home, label=label, keep=1, cap=None, now=now)
+    except StoreError as error:
+        raise StoreError(
+            f"What is there now cannot be saved first: {error.message} Nothing was changed.",
+            advice=f"{error.advice} Or restore without that copy: --no-safety".strip(),
+        ) from error
+    return taken.manifest if taken is not None else None
+
+
+def _judge(
+    folder: Path, manifest: Manifest, home: Path, free: Callable[[Path], int], openers: Openers
+) -> list[str]:
+    """Judge every place; returns the paths that are databases."""
     databases = [
         path for path, size in manifest.files.items() if may_be_sqlite(size) and is_sqlite(folder / path)
     ]
     for relative in manifest.files:
         judge_place(home / relative, database=relative in databases, openers=openers)
     _need_room(home, manifest, free)
+    return databases
+
+
+def _put_back(
+    folder: Path, manifest: Manifest, databases: list[str], home: Path, now: float, openers: Openers
+) -> dict[str, str]:
+    """Put every file in its place; returns path -> what newer live data stayed."""
     kept: dict[str, str] = {}
     done = 0
     try:

@@ -100,7 +100,11 @@ def _snapshot(profiles: Sequence[tuple[str, Path]], output: Output) -> int:
 def restore(args: argparse.Namespace, output: Output) -> int:
     """Put a snapshot's files back."""
     home = process_home()
-    output.event(restore_snapshot(home, args.id, profile=profile_name(home), now=time.time()))
+    output.event(
+        restore_snapshot(
+            home, args.id, profile=profile_name(home), now=time.time(), safety=not args.no_safety
+        )
+    )
     return 0
 
 
