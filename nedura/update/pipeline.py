@@ -31,7 +31,7 @@ from nedura.update.events import (
     UpdateFinished,
     UpdateStarted,
 )
-from nedura.update.ledger.interrupted import close_interrupted
+from nedura.update.ledger.interrupted import close_interrupted, finish_of
 from nedura.update.ledger.journal import Journal
 from nedura.update.ledger.lock import LockHeld, UpdateLock
 from nedura.update.ledger.masks import masked_event
@@ -179,17 +179,7 @@ class _Pipeline:
             exit_code = 3
         return [
             AlreadyReported(run_id=self.run.run_id, outcome=outcome, receipt=path),
-            UpdateFinished(
-                run_id=self.run.run_id,
-                outcome=outcome,
-                exit_code=exit_code if isinstance(exit_code, int) else 1,
-                finished_at=str(receipt.get("finished_at", "")),
-                stop_reason=str(receipt.get("stop_reason", "")),
-                stop_class=str(receipt.get("stop_class", "")),
-                followups=tuple(owed_steps(receipt)),
-                receipt=path,
-                changed=bool(receipt.get("changed")),
-            ),
+            finish_of(receipt, exit_code if isinstance(exit_code, int) else 1, path),
         ]
 
     def _refused_by_lock(self, refused: RefusedError, admission: Refusal | NeduraError | None) -> list[Event]:

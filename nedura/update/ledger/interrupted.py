@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import attrs
+
 from nedura.clock import iso
 from nedura.errors import StoreError
 from nedura.installs import CodeIdentity
@@ -13,7 +15,7 @@ from nedura.update.ledger.owner import TOLERANCE, Owner, is_alive, myself
 from nedura.update.ledger.receipt import is_finished, owed_steps, unreadable
 from nedura.update.ledger.receipts import KEEP, ReceiptStore
 
-__all__ = ["close_interrupted", "interruption", "is_abandoned"]
+__all__ = ["close_interrupted", "finish_of", "interruption", "is_abandoned"]
 
 
 def _code_of(fields: object) -> CodeIdentity:
@@ -73,20 +75,28 @@ def interruption(store: ReceiptStore) -> UpdateFinished:
     if not is_finished(receipt):
         receipt = {}
     code = receipt.get("exit_code")
+    ending = finish_of(
+        receipt, code if isinstance(code, int) else 130, str(store.path_of(receipt)) if receipt else ""
+    )
+    return ending if receipt else attrs.evolve(ending, outcome="interrupted", stop_class="interrupted")
+
+
+def finish_of(receipt: Mapping[str, Any], exit_code: int, place: str) -> UpdateFinished:
+    """The last event of a run, made again from its closed receipt."""
     return UpdateFinished(
         run_id=str(receipt.get("update_id", "")),
-        outcome=str(receipt.get("outcome", "interrupted")),
-        exit_code=code if isinstance(code, int) else 130,
+        outcome=str(receipt.get("outcome", "")),
+        exit_code=exit_code,
         finished_at=str(receipt.get("finished_at") or ""),
         stop_reason=str(receipt.get("stop_reason", "")),
-        stop_class=str(receipt.get("stop_class") or "") if receipt else "interrupted",
+        stop_class=str(receipt.get("stop_class") or ""),
         followups=tuple(owed_steps(receipt)),
-        receipt=str(store.path_of(receipt)) if receipt else "",
+        receipt=place,
         changed=bool(receipt.get("committed_at")),
         now=_code_of(receipt.get("post_update") or receipt.get("pre_update")),
         unreadable=unreadable(receipt),
-        went_behind=str(receipt.get("went_behind", "")),
-        restored=str(receipt.get("restored", "")),
+        went_behind=str(receipt.get("went_behind") or ""),
+        restored=str(receipt.get("restored") or ""),
     )
 
 
