@@ -35,6 +35,11 @@ def _not_loaded(error: Exception) -> int:
     return 1
 
 
+def _says_null_bytes(error: Exception) -> bool:
+    """Whether Python met a null byte in some file: a SyntaxError, before 3.11.4 a ValueError, and neither says in which."""
+    return isinstance(error, (SyntaxError, ValueError)) and "contain null bytes" in str(error)
+
+
 def _with_null_bytes(root: str) -> str:
     """The first file of our code that holds a null byte: Python does not say in which one it met it."""
     for top in ("nedura", "renderers"):
@@ -61,7 +66,7 @@ def _broken(error: Exception) -> tuple[str, str]:
     where = getattr(error, "filename", None) or getattr(error, "path", None) or module or where
     reason = " ".join(str(error).split())[:300].rstrip(".")
     root = os.path.normpath(os.path.join(os.path.realpath(__file__), *[os.pardir] * 4))
-    if isinstance(error, SyntaxError) and not error.filename:
+    if _says_null_bytes(error):
         where = _with_null_bytes(root) or where
     what = f"this code cannot be loaded: {type(error).__name__} in {where}: {reason}."
     if not os.path.exists(os.path.join(root, ".git")):
@@ -339,10 +344,14 @@ def _of_code(error: Exception) -> bool:
     """Whether it says that a file of ours is cut off or garbled: a module that does not compile, or lacks what others take from it."""
     if isinstance(error, ImportError):
         return (error.name or "").split(".", 1)[0] in ("nedura", "nedura_cli", "nedura_gateway")
-    return isinstance(error, SyntaxError) or (
-        isinstance(error, AttributeError)
-        and isinstance(error.obj, type(sys))
-        and error.obj.__name__.startswith("nedura")
+    return (
+        isinstance(error, SyntaxError)
+        or _says_null_bytes(error)
+        or (
+            isinstance(error, AttributeError)
+            and isinstance(error.obj, type(sys))
+            and error.obj.__name__.startswith("nedura")
+        )
     )
 
 

@@ -148,3 +148,14 @@ def test_whatever_a_start_reads_is_named_in_one_line(own: Tree, tmp_path: Path, 
         assert str(file) in done.stderr
         subprocess.run(shlex.split(done.stderr.split("Put it back: ", 1)[1]), check=True)
         assert launch(own, tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize("reader", ["nedura/pinned.py", "nedura/profiles.py"])
+def test_null_bytes_are_found_by_what_an_older_python_says(own: Tree, tmp_path: Path, reader: str) -> None:
+    """Before 3.11.4 Python raises a plain ValueError without a file; here the module that reads first says what it would."""
+    (own.checkout / reader).write_text("raise ValueError('source code string cannot contain null bytes')\n")
+    spoil(own.checkout / "nedura/wrappers.py", "garbled")
+    done = launch(own, tmp_path, ("nedura_cli", "profile", "list"))
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1), done.stderr
+    assert f"this code cannot be loaded: ValueError in {own.checkout / 'nedura/wrappers.py'}: " in done.stderr
+    assert done.stderr.rstrip().endswith("checkout -- nedura/wrappers.py")
