@@ -85,16 +85,7 @@ async def collect_plan(
     """
     fields: dict[str, Any] = {}
     unreadable: dict[str, str] = {}
-    try:
-        subject = find_subject(root, product, environ, anchor=anchor)
-    except Exception as error:  # border: a plan never raises; what is missing is named
-        why = clean(error)
-        subject = Subject(
-            kind=InstallKind(
-                kind="unknown", updatable=False, mechanism="", reason=f"it cannot be told ({why})."
-            )
-        )
-        unreadable["install"] = why
+    subject = _subject(root, product, environ, anchor, unreadable)
     fields |= _subject_fields(subject)
     fields["conflicts"] += await in_thread(_bad_place, root, subject)
 
@@ -125,6 +116,21 @@ async def collect_plan(
     )
     fields.setdefault("summary", "The fleet could not be read.")
     return Plan(**fields, unreadable=unreadable, deadlines=stages, deadline_s=total(stages))
+
+
+def _subject(
+    root: Path,
+    product: Product,
+    environ: Mapping[str, str],
+    anchor: Path | None,
+    unreadable: dict[str, str],
+) -> Subject:
+    try:
+        return find_subject(root, product, environ, anchor=anchor)
+    except Exception as error:  # border: a plan never raises; what is missing is named
+        unreadable["install"] = why = clean(error)
+        reason = f"it cannot be told ({why})."
+        return Subject(kind=InstallKind(kind="unknown", updatable=False, mechanism="", reason=reason))
 
 
 def _environment(subject: Subject, product: Product) -> str:
