@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import attrs
 
 from nedura.errors import NeduraError, StoreError
-from nedura.installs import checkout_of, find_installs, release_of
+from nedura.installs import checkout_of, find_installs, generation_of, release_of
 from nedura.update.source.git import find_git
 from nedura.update.source.owner_checkout import read_source
 from nedura.update.source.release import read_note
@@ -30,29 +31,38 @@ class CodeFiles:
     files: frozenset[str] = frozenset()
 
 
-def code_in(root: Path, checkout: Path | None = None) -> CodeFiles:
+def code_in(root: Path, checkout: Path | None = None, *, here: Path | None = None) -> CodeFiles:
     """Find it: the code that runs, and what the installs of this home come from. Blocks the thread.
 
     Args:
         root: root home.
         checkout: one more folder of code.
+        here: a file of the running code; default this one.
 
     Raises:
         StoreError: the home is a checkout itself, and its code cannot be told from what is the user's.
     """
-    here, real = Path(__file__), os.path.realpath(root)
+    here, real = Path(__file__) if here is None else here, os.path.realpath(root)
     sources = [install.source for install in find_installs(root)]
-    found = [path for path in (checkout, checkout_of(here), release_of(here), *sources) if path is not None]
-    folders = frozenset(os.path.realpath(path) for path in found)
+    told = _real((checkout, *sources))
+    # a generation that lies in a home which its owner keeps in git is no part of that checkout
+    mine = _real((checkout_of(here), release_of(here)) if generation_of(here) is None else ())
+    folders = told | mine
     if real not in folders:
         return CodeFiles(folders=folders)
     try:
-        return CodeFiles(folders=folders - {real}, files=_tracked(Path(real)))
+        files = _tracked(Path(real))
     except (SourceGitError, NeduraError) as error:
         raise StoreError(
             f"The code in this home cannot be told from your own files: {error}",
             advice="See: nedura update --plan",
         ) from error
+    ours = real in told or os.path.relpath(os.path.realpath(here), real) in files
+    return CodeFiles(folders=folders - {real}, files=files if ours else frozenset())
+
+
+def _real(folders: Iterable[Path | None]) -> frozenset[str]:
+    return frozenset(os.path.realpath(path) for path in folders if path is not None)
 
 
 def _tracked(root: Path) -> frozenset[str]:

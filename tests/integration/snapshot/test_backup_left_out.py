@@ -10,7 +10,8 @@ import pytest
 
 from nedura.errors import StoreError
 from nedura.update.state.backup import ZIP_NOTE, write_backup
-from tests.integration.snapshot.test_backup_place import small_home
+from nedura.update.state.code_files import code_in
+from tests.integration.snapshot.test_backup_place import git, small_home
 
 NOW = 1_000_000_000.0
 
@@ -53,3 +54,24 @@ def test_what_holds_no_database_of_ours_is_only_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="profiles/coder cannot be saved: a link") as found:
         write_backup(root, now=NOW)
     assert found.value.advice == "Put it right, or move it away."
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["installs/0123456789ab/generations/000001/tree/nedura/x.py", "venv/lib/site-packages/nedura/x.py"],
+)
+def test_a_home_that_its_owner_keeps_in_git_is_no_code_wherever_the_code_lies_in_it(
+    tmp_path: Path, place: str
+) -> None:
+    """All that git tracks was taken for the code's checkout: 'There is nothing to back up.'"""
+    root = small_home(tmp_path / "h")
+    root.chmod(0o700)
+    git(root, "init", "-q")
+    git(root, "add", ".")
+    git(root, "commit", "-q", "-m", "mine")
+    (root / place).parent.mkdir(parents=True)
+    (root / place).touch()
+    assert code_in(root, here=root / place).files == frozenset()
+    git(root, "add", "-f", place)
+    if "venv" in place:
+        assert code_in(root, here=root / place).files == {"config.yaml", "state.db", place}
