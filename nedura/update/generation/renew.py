@@ -65,10 +65,16 @@ async def on_whole_objects(
         UpdateError: as `build`. Where no new repository can be had, or it helps nothing, that is what is told.
     """
     broken: UpdateError | None = None
+    notice: Notice | None = None
     while True:
         events = build(work)
         try:
             async for event in events:
+                if (
+                    notice is not None
+                ):  # the second try came further, so the fault was ours and not the source's
+                    yield notice
+                    notice = None
                 yield event
             return
         except UpdateError as error:
@@ -81,4 +87,3 @@ async def on_whole_objects(
             _, notice = await in_thread(renewed, work, broken, fetch)
         except NeduraError as error:
             raise broken from error
-        yield notice

@@ -10,6 +10,7 @@ from nedura.errors import UpdateError
 from nedura.installs import InstallPaths, install_id_for
 from nedura.testing.installs import Site, git
 from nedura.update.events import Notice, Prepared
+from nedura.update.generation.prepare import prepare
 from tests.integration.checkout.test_unfinished_work import Desk
 from tests.integration.checkout.test_unfinished_work import desk as desk  # the fixture
 from tests.integration.generations.test_prep_damaged_repository import leftovers, spoil
@@ -47,9 +48,11 @@ async def test_broken_objects_of_the_source_are_no_fault_of_ours(site: Site, tmp
     git(site.checkout, "-c", "user.name=x", "-c", "user.email=x@x.invalid", "commit", "-qm", "mine")
     spoil(site.checkout / ".git", git(site.checkout, "rev-parse", "HEAD:toy"))
     site.origin.commit({"toy/value.py": "VALUE = 2\n"}, "two")
-    stages = Stages(site)
+    told = ""
     with pytest.raises(UpdateError, match="damaged") as caught:
-        await stages.prepare()
+        async for event in prepare(Stages(site).run()):
+            told += event.text if isinstance(event, Notice) else ""
+    assert told == "", "nothing of ours was damaged"
     assert caught.value.stop_class == "broken_objects"
     assert "git fsck" in caught.value.advice
     assert leftovers(site) == []
