@@ -90,6 +90,7 @@ class Plan:
         deadline_given: whether the caller chose those seconds; else they are the sum of the stages.
         summary: one line about the fleet.
         moved_to: the source's own remote where it is another place than the pinned one, which updates keep to.
+        old_git: git cannot merge local edits; edits that nobody has to bring back are no matter.
         unfinished: what somebody began in the source with git and did not finish, as `a rebase`; empty when nothing.
     """
 
@@ -124,6 +125,7 @@ class Plan:
     summary: str = ""
     unfinished: str = attrs.field(default="", metadata=LATER)
     moved_to: str = attrs.field(default="", metadata=LATER)
+    old_git: bool = attrs.field(default=False, metadata=LATER)
 
     @property
     def copy(self) -> str:
@@ -162,6 +164,10 @@ class Plan:
         lines += [f"  Pinned to {self.pinned}"] if self.pinned else []
         if self.unfinished:
             lines.append(f"  ⚠ {unfinished_text(self.unfinished, self.source)}")
+        if self.old_git:
+            lines.append(
+                "  ⚠ git is older than 2.38, so an update cannot carry local edits: install a newer one"
+            )
         lines += [f"  ⚠ {text}" for text in self.conflicts]
         lines += self._edit_lines()
         if self.ignored_programs:

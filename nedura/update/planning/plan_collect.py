@@ -32,7 +32,7 @@ from nedura.update.planning.plan import Plan, PlanRuntime
 from nedura.update.planning.stopped import Stopped, stopped_services
 from nedura.update.source.channels import channel_key, choose_channel
 from nedura.update.source.edits import Edits, read_edits
-from nedura.update.source.git import Git, find_git
+from nedura.update.source.git import Git, find_git, knows_merges
 from nedura.update.source.owner_checkout import Source, read_source
 from nedura.update.source.unfinished import has_operation
 from nedura.update.source.urls import parse_remote, upstream_of
@@ -338,6 +338,7 @@ def _source(
     fields: dict[str, Any] = {
         "ignored_programs": source.exec_keys,
         "unfinished": has_operation(source.git_dir),
+        "old_git": not knows_merges(program, environ),
     }
     branch, url = followed_branch(subject.install, source), source.remote_url or str(source.checkout)
     if subject.layout == "sealed":

@@ -16,7 +16,7 @@ from nedura.text import clean, redact
 from nedura.update.bounded import run_bounded
 from nedura.update.source.fetch_failures import classify_fetch
 
-__all__ = ["Git", "GitAnswer", "commit_id", "find_git", "is_commit_id"]
+__all__ = ["Git", "GitAnswer", "commit_id", "find_git", "is_commit_id", "knows_merges"]
 
 _ID: Final = re.compile(r"^[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _NO_OWNER_CONFIG: Final = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
@@ -97,6 +97,18 @@ def find_git(environ: Mapping[str, str] | None = None) -> str:
             "git is missing.", stop_class="git", advice="Install it, for example: apt-get install git"
         )
     return program
+
+
+def knows_merges(program: str, environ: Mapping[str, str]) -> bool:
+    """Whether git can merge trees aside (2.38 and newer), by its own words; needs no repository.
+
+    Args:
+        program: absolute path of git.
+        environ: where the allow-listed variables come from.
+    """
+    env = child_environment(environ, LC_ALL="C", **_NO_OWNER_CONFIG)
+    done = run_bounded([program, "merge-tree", "-h"], env=env, timeout=10)
+    return b"--write-tree" in done.out + done.err
 
 
 @attrs.frozen(kw_only=True)

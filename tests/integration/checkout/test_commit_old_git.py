@@ -18,6 +18,7 @@ from nedura.update import UpdateOptions, real
 from nedura.update.commit.checkout import CheckoutJob
 from nedura.update.commit.merging import can_merge
 from nedura.update.events import Prepared
+from nedura.update.planning.plan import plan_update
 from nedura.update.run import Run
 from nedura.update.source.source_git import SourceGit
 from tests.integration.checkout.trees import CHANGE, Tree, ahead, make_tree, run_move, whole
@@ -139,3 +140,21 @@ async def test_an_update_says_so_before_it_builds_anything(tmp_path: Path, news:
     else:
         assert [event.changed async for event in real.prepare(run) if isinstance(event, Prepared)] == [False]
     assert list(install.generations.iterdir()) == []
+
+
+@pytest.mark.parametrize("old", [True, False])
+async def test_a_plan_tells_it_in_one_line(tmp_path: Path, old: bool) -> None:
+    origin = make_origin(tmp_path / "origin", TOY_FILES)
+    source, home = origin.clone(tmp_path / "source"), make_folder(tmp_path / "home")
+    environ = dict(os.environ)
+    if old:
+        old_git(tmp_path, str(find_program("git")))
+        environ["PATH"] = f"{tmp_path / 'bin'}:{environ['PATH']}"
+    plan = await plan_update(
+        home=home,
+        product=attrs.evolve(TOY, environment="none"),
+        environ=environ,
+        anchor=source / "toy/main.py",
+    )
+    assert plan.old_git is old, plan
+    assert ("git is older than 2.38" in plan.copy_terminal) is old
