@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Final, NamedTuple, ParamSpec, TypeVar
 
-__all__ = ["Finished", "in_thread", "own_umask", "run_bounded"]
+__all__ = ["Finished", "in_thread", "own_umask", "run_bounded", "to_the_end"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -193,11 +193,24 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
         _stop.set(stop)
         return function(*args, **kwargs)
 
-    work = asyncio.ensure_future(asyncio.to_thread(call))
+    return await to_the_end(call, stopped=stop.set)
+
+
+async def to_the_end(function: Callable[[], T], *, stopped: Callable[[], object] = lambda: None) -> T:
+    """`asyncio.to_thread` for work that is never abandoned half-way: its end is waited for, whoever is cancelled meanwhile.
+
+    Args:
+        function: the work.
+        stopped: called when the waiting task is cancelled.
+
+    Raises:
+        asyncio.CancelledError: after the function has returned.
+    """
+    work = asyncio.ensure_future(asyncio.to_thread(function))
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:
-        stop.set()
+        stopped()
         await asyncio.wait([work])
         if not work.cancelled():
             work.exception()  # seen; the cancellation is what counts

@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import attrs
 
 from nedura.errors import NeduraError, UpdateError
 from nedura.text import clean
+from nedura.update.bounded import to_the_end
 from nedura.update.commit import guard, stash, waiting
 from nedura.update.commit.aim import aim, head_of
 from nedura.update.commit.gitlocks import clear_stale_locks, sweep_packs
@@ -29,17 +31,6 @@ from nedura.wire import Event
 __all__ = ["CheckoutJob", "move_checkout"]
 
 OLD_STASH_DAYS: Final = 7
-_T = TypeVar("_T")
-
-
-async def _whole(function: Callable[..., _T], *args: Any) -> _T:
-    """Run blocking work to its end even when the task is cancelled: a move is never abandoned half-way."""
-    task = asyncio.ensure_future(asyncio.to_thread(function, *args))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait({task})
-        raise
 
 
 async def move_checkout(job: CheckoutJob) -> AsyncGenerator[Event, None]:
@@ -52,7 +43,7 @@ async def move_checkout(job: CheckoutJob) -> AsyncGenerator[Event, None]:
     state, failure = Progress(), None
     try:
         try:
-            await _whole(_commit, job, state)
+            await to_the_end(partial(_commit, job, state))
         except NeduraError as error:
             failure = error  # what was found out on the way is told first
         for event in _taken(state):
@@ -64,9 +55,9 @@ async def move_checkout(job: CheckoutJob) -> AsyncGenerator[Event, None]:
         if (
             state.step is not None
         ):  # the move is whole, so what was parked for it comes back, though nobody hears of it
-            await _whole(settle, job, state)
+            await to_the_end(partial(settle, job, state))
         raise
-    await _whole(settle, job, state)
+    await to_the_end(partial(settle, job, state))
     for event in _taken(state):
         yield event
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncGenerator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from nedura.errors import RecordMissing, StoreError, UpdateError
 from nedura.installs import MAX_NOTE, RELEASE, CodeIdentity
 from nedura.records import make_folder, read_json, write_json
 from nedura.text import clean
+from nedura.update.bounded import to_the_end
 from nedura.update.commit import guard
 from nedura.update.commit.zip_swap import recover_swap, swap_tree
 from nedura.update.commit.zip_tree import gone_entries, local_work, name_fault, tree_hashes
@@ -112,12 +113,7 @@ async def move_zip(job: ZipJob) -> AsyncGenerator[Event, None]:
         UpdateError: the tree has files of its owner's, or the swap failed; everything is as it was.
         StoreError: a record cannot be used; likewise.
     """
-    work = asyncio.ensure_future(asyncio.to_thread(_swap, job))
-    try:
-        recovered = await asyncio.shield(work)
-    except asyncio.CancelledError:
-        await asyncio.wait({work})  # a swap is never abandoned half-way
-        raise
+    recovered = await to_the_end(partial(_swap, job))
     if recovered != "none":
         yield StepDone(name="interrupted_swap", detail=recovered)
     yield Committed(before=job.before, now=job.after, branch=job.branch)
