@@ -34,6 +34,7 @@ from nedura.update.generation.kept import current_candidate
 from nedura.update.generation.prepare import LOCK_TIMEOUT, Work, build_aside, fetch_again, open_work
 from nedura.update.generation.record import InstallRecord, own_branch, read_record, write_record
 from nedura.update.generation.renew import on_whole_objects
+from nedura.update.generation.tree import list_tree
 from nedura.update.run import Run
 from nedura.update.source.edit_merge import Merge, merge_edits
 from nedura.update.source.edits import Edits
@@ -209,8 +210,16 @@ def _tree_to_check(work: Work) -> Merge:
     )
     if answer.code == 1:
         raise cannot_merge(followed, source.branch)
+    if answer.code != 0:
+        return plain()  # an old git: the commit says so
     tree = answer.text.partition("\0")[0]
-    return Merge(tree=tree) if answer.code == 0 else plain()  # an old git: the commit says so
+    try:
+        list_tree(work.git, tree, run.product.roots)
+    except UpdateError as error:
+        if error.stop_class == "broken_objects":
+            raise
+        return plain()  # the owner's own files may break a rule of generations in a checkout; the commit says what was not checked
+    return Merge(tree=tree)
 
 
 def _check_edits(run: Run, source: Source) -> None:

@@ -97,3 +97,15 @@ async def test_a_branch_that_was_left_meanwhile_stops_the_move(parked: Parked) -
     with pytest.raises(UpdateError, match="was changed while"):
         [event async for event in real.commit(run)]
     assert parked.head == before
+
+
+async def test_what_only_a_generation_may_not_hold_stops_no_merge(parked: Parked) -> None:
+    """The owner's branch may link out of the tree: it runs in the checkout, where that works. Then the start alone is checked."""
+    await on_branch(parked)
+    (parked.source / "data").symlink_to("/usr/share")
+    parked.own()
+    target = parked.origin.commit({"news.txt": "1\n"})
+    run = await prepared(parked)
+    parked.events += [event async for event in real.commit(run)]
+    assert git(parked.source, "rev-parse", "HEAD^2") == target
+    assert "not the one that was validated" in parked.text
