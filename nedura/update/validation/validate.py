@@ -19,8 +19,9 @@ from nedura.update.commit.guard import launch_failure
 from nedura.update.events import Progress, Skipped, StepDone
 from nedura.update.generation.environment import verify_environment
 from nedura.update.generation.failed import forget_failed, remember_failed
-from nedura.update.generation.generations import read_manifest
+from nedura.update.generation.generations import Manifest, read_manifest
 from nedura.update.run import Candidate, Run
+from nedura.update.source.repository import open_repository
 from nedura.update.validation.essentials import check_essentials
 from nedura.update.validation.probe import run_probe
 from nedura.update.validation.rehearsal import run_rehearsal
@@ -34,10 +35,12 @@ LATE_PACKAGES: Final = ("nedura", "nedura_cli")
 """Packages of ours whose other modules are loaded late: the next update, the way back and the repair are made of them (C048)."""
 NOT_LOADED: Final = ("nedura.testing", "nedura._old_updater", "nedura.update_")
 """What no start of this version loads: tests' own, and names that older releases take from a newer tree."""
+WHOLE: Final = ("nedura.update.", "nedura_cli.update.", "nedura_cli.pm.")
+"""No package is optional for these: without one of them that is in no lock file there is no next update and no way back."""
 _IMPORT: Final = """
 import importlib, json, os, pkgutil, sys
 import _generation
-asked = json.loads(sys.argv[1])
+asked = json.load(sys.stdin)
 for name in asked["launch"]:
     importlib.import_module(name)
 found = {n: getattr(m, "__file__", None) or "" for n, m in sorted(sys.modules.items())}
@@ -48,10 +51,14 @@ def walk(folder, prefix):
     for info in pkgutil.iter_modules([folder], prefix):
         if info.name.startswith(tuple(asked["skip"])) or info.name.endswith("__main__"):
             continue
+        file = os.path.join(folder, info.name.rpartition(".")[2] + ("/__init__.py" if info.ispkg else ".py"))
+        if os.path.relpath(file, _generation.GENERATION + "/tree") in asked["added"]:
+            continue
         try:
             importlib.import_module(info.name)
         except ImportError as error:
-            if (error.name or "").partition(".")[0] in asked["late"]:
+            ours = (error.name or "").partition(".")[0] in asked["late"]
+            if ours or (info.name + ".").startswith(tuple(asked["whole"])):
                 late.append([info.name, type(error).__name__, str(error)])
             continue
         except BaseException as error:
@@ -66,7 +73,8 @@ for top in asked["late"]:
 sys.stdout.write(json.dumps({"root": _generation.GENERATION, "files": found, "hollow": hollow, "late": late}))
 """
 """Imports the launch modules and tells every module that came with them. A folder that holds bytecode alone is hollow (C029). Then the
-late modules of ours: one that lacks a package of somebody else's is an optional extra, any other failure is told."""
+late modules of ours: one that lacks a package of somebody else's is an optional extra, unless it is of the update itself; any other
+failure is told."""
 
 
 async def validate(run: Run) -> AsyncGenerator[Event, None]:
@@ -162,10 +170,19 @@ def import_closure(candidate: Candidate, product: Product, paths: InstallPaths) 
             advice=f"Repair them first: {product.command} pm sync",
         )
     modules = [name for name in product.launch_modules if _in_tree(candidate.tree, product, name)]
-    asked = json.dumps({"launch": modules, "late": LATE_PACKAGES, "skip": NOT_LOADED})
+    asked = json.dumps(
+        {
+            "launch": modules,
+            "late": LATE_PACKAGES,
+            "skip": NOT_LOADED,
+            "whole": WHOLE,
+            "added": _added(manifest, paths),
+        }
+    )
     done = run_bounded(
-        [str(candidate.python), "-I", "-B", "-X", "utf8", "-c", _IMPORT, asked],
+        [str(candidate.python), "-I", "-B", "-X", "utf8", "-c", _IMPORT],
         env=stripped(candidate.folder),
+        stdin=asked.encode(),
         timeout=IMPORT_TIMEOUT,
         sweep=True,
     )
@@ -178,6 +195,16 @@ def import_closure(candidate: Candidate, product: Product, paths: InstallPaths) 
     if done.code != 0:
         raise _import_failure(done.err, done.timed_out)
     return _judge_modules(done.out, candidate, product)
+
+
+def _added(manifest: Manifest, paths: InstallPaths) -> list[str]:
+    """Files that are the owner's alone: one that nothing loads is not run here, whatever it is for."""
+    if not manifest.edits:
+        return []
+    listed = open_repository(paths, None).run(
+        "ls-tree", "-r", "-z", "--name-only", manifest.identity.code_sha, ok=(0, 128)
+    )
+    return sorted(manifest.edits.keys() - set(listed.items))
 
 
 def _in_tree(tree: Path, product: Product, module: str) -> bool:

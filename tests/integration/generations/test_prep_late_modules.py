@@ -37,9 +37,21 @@ def _pipeline(text: str) -> dict[str, str | bytes | None]:
             "nedura.update.generation.rollback: ModuleNotFoundError",
             "import",
         ),
+        (
+            _pipeline("\nimport a_package_nobody_locked\n"),
+            "nedura.update.pipeline: ModuleNotFoundError",
+            "import",
+        ),
         (_pipeline("\nraise SystemExit(0)\n"), "nedura.update.pipeline: SystemExit", "import"),
     ],
-    ids=["markers", "a name that is gone", "an undefined name", "a module that is gone", "an exit"],
+    ids=[
+        "markers",
+        "a name that is gone",
+        "an undefined name",
+        "a module that is gone",
+        "a package that is not locked",
+        "an exit",
+    ],
 )
 async def test_c048_a_late_module_that_cannot_be_loaded_stops_the_update(
     tmp_path: Path, change: dict[str, str | bytes | None], told: str, stop: str
