@@ -204,7 +204,7 @@ def _added(manifest: Manifest, paths: InstallPaths) -> list[str]:
     listed = open_repository(paths, None).run(
         "ls-tree", "-r", "-z", "--name-only", manifest.identity.code_sha, ok=(0, 128)
     )
-    return sorted(manifest.edits.keys() - set(listed.items))
+    return sorted(manifest.edits.keys() - set(listed.text.split("\0")))
 
 
 def _in_tree(tree: Path, product: Product, module: str) -> bool:
