@@ -36,6 +36,7 @@ __all__ = [
     "create_profile",
     "find_profile",
     "is_deleted",
+    "led_astray",
     "list_profiles",
     "profiles_lock",
     "publish",
@@ -51,6 +52,13 @@ NO_SKILLS: Final = ".no-bundled-skills"
 _TOMBSTONES: Final = ".deleted"
 RENAMING: Final = b"renaming\n"
 """What the tombstone of a profile's old name holds until the rename is done."""
+
+_SIGNS: Final = frozenset(
+    {
+        ".env", "SOUL.md", "auth.json", "config.yaml", "gateway.lock", "gateway_state.json", "state.db",
+    }
+)  # fmt: skip
+"""What only a home has: one of these makes a profile of a folder that a link leads to."""
 
 ENV_HEADER: Final = b"# Secrets of this profile, NAME=value. Readable by you alone.\n"
 _SOUL: Final = b"# Who you are\n"
@@ -123,9 +131,27 @@ def _flaw(entry: os.DirEntry[str], root: Path) -> str:
         return "not a profile name"
     if not entry.is_dir():
         return "a dangling link" if entry.is_symlink() else "not a folder"
+    if entry.is_symlink() and (flaw := led_astray(Path(entry.path), root)):
+        return flaw
     if is_deleted(root, entry.name):
         return f"deleted, but not whole; finish it with: nedura profile delete {entry.name}"
     return ""
+
+
+def led_astray(link: Path, root: Path) -> str:
+    """Why the folder that a link among the profiles leads to is no home; empty when it is one, or could become one.
+
+    Updates write into every profile's home, and backups read all of it.
+    """
+    real = os.path.realpath(link)
+    inner = os.path.realpath(profiles_root(root))
+    if os.path.commonpath([real, inner]) == real:
+        return "a link to a folder that this home lies in"
+    try:
+        names = os.listdir(real)
+    except OSError:  # whoever works with it says so
+        return ""
+    return "" if not names or not _SIGNS.isdisjoint(names) else "a link to a folder that is no home"
 
 
 def is_deleted(root: Path, name: str) -> bool:

@@ -322,6 +322,8 @@ def _older_backup(path: Path) -> str:
 
 def _may_hide_ours(found: Found) -> bool:
     """Whether what is left out is a database of ours, or may lead to one."""
+    if found.foreign:
+        return False
     return _is_our_database(found.relative) or (found.skip != SPECIAL and may_hold_ours(found.relative))
 
 

@@ -11,6 +11,7 @@ from typing import Final
 import attrs
 
 from nedura.homes import PROFILE_NAME
+from nedura.profiles import led_astray
 from nedura.update.state.code_files import CodeFiles
 from nedura.update.state.raw_file import is_sqlite
 from nedura.update.state.snapshot_set import SNAPSHOT_SET, SQLITE_SIDES, holds, look
@@ -65,11 +66,13 @@ class Found:
         relative: path below the root home, with `/`.
         path: where it is.
         skip: why it cannot be taken; empty for a regular file.
+        foreign: it is no part of the home, so that a backup without it is whole.
     """
 
     relative: str
     path: Path
     skip: str = ""
+    foreign: bool = False
 
 
 def is_runtime_name(parts: Sequence[str]) -> bool:
@@ -129,6 +132,9 @@ def _walk(folder: Path, relative: str, root: Path, code: CodeFiles) -> Iterator[
         name = f"{relative}{entry.name}"
         path = Path(entry.path)
         if _left_out(entry, relative, code):
+            continue
+        if relative == "profiles/" and entry.is_symlink() and (why := led_astray(path, root)):
+            yield Found(name, path, why, foreign=True)
             continue
         member = "/".join(_in_home(relative, entry.name)) in MEMBERS
         if entry.is_symlink() and not _leads_on(name, path, root):

@@ -136,6 +136,8 @@ def take_snapshot(
         StoreError: no snapshot could be made; nothing older was touched.
     """
     stop = threading.Event() if stop is None else stop
+    if not os.path.lexists(home / FOLDER) and next(expand(home), None) is None:
+        return None  # and nothing is made there
     root = own_folder(home / FOLDER)
     with locked(home / BACKUP_LOCK, LOCK_WAIT, "backup"):
         _sweep(root)

@@ -208,7 +208,7 @@ def test_the_cap_is_judged_before_any_byte_is_read(tmp_path: Path) -> None:
 
 def test_an_empty_home_has_no_snapshot(tmp_path: Path) -> None:
     assert take_snapshot("default", tmp_path, label="pre-update", keep=1, now=time.time()) is None
-    assert os.listdir(tmp_path / "state-snapshots") == []
+    assert os.listdir(tmp_path) == []
 
 
 def test_links_of_the_owner_are_read_and_special_files_are_named(tmp_path: Path) -> None:
