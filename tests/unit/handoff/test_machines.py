@@ -123,6 +123,8 @@ class Handoffs(RuleBasedStateMachine):
         self.disk = pruned(after if record.id == after.id else record for record in self.disk)
         if after.state is State.CLAIMED and runner.sent.token is not None:
             self.claimed[runner.sent.token.reveal()] = after
+        if not after.open:  # answered for good; the same token signed in again is a new record of the same id
+            self.flying.pop(after.id, None)
         self.runners[self.runners.index(runner)] = Runner()
 
     @rule(who=st.integers(0, 1))
