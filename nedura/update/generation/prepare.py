@@ -245,7 +245,8 @@ async def choose_target(work: Work) -> AsyncGenerator[Event, None]:
 
 
 def _known_tips(work: Work) -> tuple[str, ...]:
-    seen = seen_by(work.source, work.choice, sealed=work.record.layout == "sealed")
+    record = work.record
+    seen = seen_by(work.source, work.choice, sealed=record.layout == "sealed", remote=record.remote_name)
     return known_tips(work.git, work.choice, seen)
 
 
@@ -284,10 +285,11 @@ async def _judge_remote(work: Work) -> AsyncGenerator[Event, None]:
     """A remote that is not the pinned one any more is followed only when the person who watches says so (threats.md 1)."""
     if work.source is None or not work.record.remote_name or work.run.notes.get("target_commit"):
         return
-    if work.source.remote_url == work.record.remote_url or not work.source.remote_url:
+    address = work.source.address(work.record.remote_name)
+    if not address or address == work.record.remote_url:
         return
     try:
-        now = parse_remote(work.source.remote_url)
+        now = parse_remote(address)
     except NeduraError as error:
         yield Notice(text=f"The source's remote was changed and is not used: {error.message}", warning=True)
         return

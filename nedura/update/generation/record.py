@@ -14,7 +14,7 @@ from nedura.records import read_json, write_json
 from nedura.text import clean
 from nedura.update.source.owner_checkout import Source
 
-__all__ = ["InstallRecord", "followed_branch", "linked_source", "own_branch", "read_record", "write_record"]
+__all__ = ["InstallRecord", "followed", "linked_source", "own_branch", "read_record", "write_record"]
 
 
 @attrs.frozen(kw_only=True)
@@ -101,13 +101,17 @@ def own_branch(source: Source) -> str:
     return source.remote_branch or source.branch or "main"
 
 
-def followed_branch(paths: InstallPaths, source: Source) -> str:
-    """Branch that an update of a checkout follows: the recorded one, whatever is checked out in the meantime."""
+def followed(paths: InstallPaths, source: Source) -> tuple[str, str, str]:
+    """What an update of a checkout follows, whatever is checked out in the meantime: the recorded address, branch and name of the remote;
+    before its first update as a checkout what that would record.
+    """
     try:
         record = read_record(paths)
+        if record.layout != "zip":
+            return record.remote_url, record.branch, record.remote_name
     except StoreError:
-        return own_branch(source)
-    return own_branch(source) if record.layout == "zip" else record.branch
+        pass  # an update names it
+    return source.remote_url or str(source.checkout), own_branch(source), source.remote_name
 
 
 def write_record(paths: InstallPaths, record: InstallRecord) -> None:

@@ -23,7 +23,7 @@ from nedura.records import make_folder
 from nedura.text import clean, counted
 from nedura.update.bounded import in_thread
 from nedura.update.generation.places import check_home_place
-from nedura.update.generation.record import followed_branch, read_record
+from nedura.update.generation.record import followed, read_record
 from nedura.update.options import SnapshotMode, UpdateOptions
 from nedura.update.planning.admission import Subject, find_subject
 from nedura.update.planning.deadlines import deadlines, total
@@ -340,11 +340,11 @@ def _source(
         "unfinished": has_operation(source.git_dir),
         "old_git": not knows_merges(program, environ),
     }
-    branch, url = followed_branch(subject.install, source), source.remote_url or str(source.checkout)
+    url, branch, _ = followed(subject.install, source)
     if subject.layout == "sealed":
         record = read_record(subject.install)
         branch, url = record.branch, record.remote_url
-        fields["moved_to"] = _moved_to(source.remote_url, url) if record.remote_name else ""
+        fields["moved_to"] = _moved_to(source.address(record.remote_name), url) if record.remote_name else ""
     fields |= _followed(root, product, subject.install, wanted, branch, url)
     upstream = upstream_of(parse_remote(url), source.upstream_url)
     fields["fork_of"] = upstream.shown if upstream is not None else ""

@@ -20,7 +20,7 @@ from nedura.installs import InstallPaths
 from nedura.product import Product
 from nedura.text import clean, counted
 from nedura.update.generation.environment import discard
-from nedura.update.generation.record import followed_branch, read_record
+from nedura.update.generation.record import followed, read_record
 from nedura.update.ledger.leftovers import scratch_prefix
 from nedura.update.planning.admission import Subject, find_subject, refusal_of
 from nedura.update.planning.deadlines import FETCH_TIMEOUT
@@ -114,6 +114,7 @@ class _Question:
     sealed: bool
     source: Source | None
     remote: Remote
+    remote_name: str
     choice: Choice
     current: str
 
@@ -236,10 +237,11 @@ def _question(
         raise UpdateError("There is no git checkout to ask about.", stop_class="install")
     if subject.layout == "sealed":
         record = read_record(install)
-        url, pinned, current = record.remote_url, record.branch, subject.code.code_sha
+        url, pinned, name = record.remote_url, record.branch, record.remote_name
+        current = subject.code.code_sha
     else:
         assert source is not None
-        url, pinned = source.remote_url or str(source.checkout), followed_branch(install, source)
+        url, pinned, name = followed(install, source)
         current = source.head
     configured = read_config(root_home).text(channel_key(install.install_id))
     return _Question(
@@ -247,6 +249,7 @@ def _question(
         sealed=subject.layout == "sealed",
         source=source,
         remote=parse_remote(url),
+        remote_name=name,
         choice=choose_channel(
             branch=branch,
             channel=channel,
@@ -260,9 +263,8 @@ def _question(
 
 def _ask(git: Git, question: _Question) -> Target:
     """Fetch under a ref of our own, so that an update or check which fetches at the same moment meets no lock."""
-    known = known_tips(
-        git, question.choice, seen_by(question.source, question.choice, sealed=question.sealed)
-    )
+    seen = seen_by(question.source, question.choice, sealed=question.sealed, remote=question.remote_name)
+    known = known_tips(git, question.choice, seen)
     _drop_old_refs(git)
     ref = f"{CHECKS}{secrets.randbelow(1 << 48)}"
     try:

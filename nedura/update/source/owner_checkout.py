@@ -45,6 +45,7 @@ class Source:
         remote_name: name of the remote that the branch follows, empty without one.
         remote_url: its address as written.
         remote_branch: branch of that remote that is followed.
+        remotes: name and address of each of its remotes.
         upstream_url: address of the remote named `upstream`: who forks a project keeps the original there.
         tracking: commit id that the checkout last saw of that branch, empty when it never looked.
         exec_keys: configuration keys that name programs; none of them ever runs.
@@ -61,6 +62,7 @@ class Source:
     remote_name: str = ""
     remote_url: str = attrs.field(default="", repr=False)
     remote_branch: str = ""
+    remotes: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=False)
     upstream_url: str = attrs.field(default="", repr=False)
     tracking: str = ""
     exec_keys: tuple[str, ...] = ()
@@ -68,11 +70,21 @@ class Source:
     shallow: bool = False
     settings: tuple[tuple[str, str], ...] = ()
 
-    def last_seen(self, branch: str) -> str:
-        """Commit id that the checkout last saw of any branch of its remote, empty when it never looked."""
-        if not self.remote_name or not branch:
+    def last_seen(self, branch: str, remote: str = "") -> str:
+        """Commit id that the checkout last saw of any branch of a remote, empty when it never looked.
+
+        Args:
+            branch: its name there.
+            remote: the remote's name; default the one of the branch that is checked out.
+        """
+        remote = remote or self.remote_name
+        if not remote or not branch:
             return ""
-        return read_ref(self.common_dir, f"refs/remotes/{self.remote_name}/{branch}")
+        return read_ref(self.common_dir, f"refs/remotes/{remote}/{branch}")
+
+    def address(self, remote: str) -> str:
+        """Address of a remote as written; where there is none of that name, of the one that the checked-out branch follows."""
+        return dict(self.remotes).get(remote, self.remote_url)
 
     @property
     def default_branch(self) -> str:
@@ -204,14 +216,18 @@ def _config(program: str, file: Path, environ: Mapping[str, str]) -> list[tuple[
     return pairs
 
 
-def _followed(pairs: list[tuple[str, str]], branch: str) -> tuple[str, str, str]:
-    """(remote name, url, branch of the remote): the branch's own upstream, else origin, else the only remote."""
-    values = dict(pairs)
-    urls = {
+def _remotes(pairs: list[tuple[str, str]]) -> dict[str, str]:
+    """Name -> address of each remote."""
+    return {
         key[len("remote.") : -len(".url")]: value
         for key, value in pairs
         if key.startswith("remote.") and key.endswith(".url")
     }
+
+
+def _followed(pairs: list[tuple[str, str]], urls: Mapping[str, str], branch: str) -> tuple[str, str, str]:
+    """(remote name, url, branch of the remote): the branch's own upstream, else origin, else the only remote."""
+    values = dict(pairs)
     name = values.get(f"branch.{branch}.remote", "") if branch else ""
     if name not in urls:
         name = "origin" if "origin" in urls else next(iter(urls), "") if len(urls) == 1 else ""
@@ -259,7 +275,8 @@ def read_source(checkout: Path, program: str, environ: Mapping[str, str] | None 
     pairs = _config(program, common / "config", os.environ if environ is None else environ)
     head = _short_text(git_dir / "HEAD")
     branch = head.removeprefix("ref: refs/heads/") if head.startswith("ref: refs/heads/") else ""
-    name, url, followed = _followed(pairs, branch)
+    remotes = _remotes(pairs)
+    name, url, followed = _followed(pairs, remotes, branch)
     return Source(
         checkout=real,
         git_dir=git_dir,
@@ -269,6 +286,7 @@ def read_source(checkout: Path, program: str, environ: Mapping[str, str] | None 
         remote_name=name,
         remote_url=url,
         remote_branch=followed,
+        remotes=tuple(remotes.items()),
         upstream_url=dict(pairs).get("remote.upstream.url", "") if name != "upstream" else "",
         tracking=read_ref(common, f"refs/remotes/{name}/{followed}") if name and followed else "",
         exec_keys=tuple(sorted({key for key, _ in pairs if _EXEC_KEYS.match(key)})),

@@ -62,17 +62,23 @@ def tip_ref(name: str) -> str:
     return f"refs/nedura/tips/{name}"
 
 
-def seen_by(source: Source | None, choice: Choice, *, sealed: bool) -> tuple[str, ...]:
+def seen_by(source: Source | None, choice: Choice, *, sealed: bool, remote: str = "") -> tuple[str, ...]:
     """What the owner's checkout last saw of its remote: the branch that is followed, and mostly the one that is checked out.
 
     A checkout that runs on a branch of its owner's follows another one: its commits there, pushed or not, are no rewind of that one.
     Who names a branch for this run leaves the one that runs, and what it had counts.
+
+    Args:
+        source: the owner's checkout.
+        choice: branch or channel.
+        sealed: it is only built from.
+        remote: name of the remote that is followed: a branch of a colleague's fork may be checked out.
     """
     if source is None:
         return ()
     if not choice.branch:
         return (source.tracking,)
-    followed = source.last_seen(choice.branch)
+    followed = source.last_seen(choice.branch, remote)
     return (followed, source.tracking) if sealed or choice.source == "option" else (followed,)
 
 
