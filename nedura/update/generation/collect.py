@@ -18,7 +18,7 @@ import attrs
 
 from nedura.errors import NeduraError, StoreError, UpdateError
 from nedura.installs import InstallPaths
-from nedura.text import clean
+from nedura.text import clean, counted
 from nedura.update.commit.gitlocks import sweep_packs
 from nedura.update.generation.environment import discard, is_complete
 from nedura.update.generation.generations import is_generation, list_generations, read_manifest
@@ -229,7 +229,7 @@ def drop_candidate(paths: InstallPaths, git: Git, name: str, *, lock: Lock = fcn
 def _why_kept(generation: Path, now: float, grace: float, lock: Lock) -> str:
     age = now - os.lstat(generation).st_mtime
     if age < grace:
-        return "young"
+        return f"younger than {counted(round(grace / 60), 'minute')}"
     with lease_alone(generation, lock) as alone:
         if alone is not None:
             return "" if alone else "in use"

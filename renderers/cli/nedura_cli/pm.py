@@ -55,6 +55,8 @@ def status(args: argparse.Namespace, output: Output) -> int:
     last = last_run(newest) if newest else ""
     found = pm_status(subject.install, subject.layout, verify=args.verify, last_update=last)
     output.event(found)
+    if args.verify and found.healthy and found.generations:
+        output.line("  every byte is what its manifest says")
     return 0 if found.healthy else 1
 
 

@@ -69,7 +69,9 @@ def test_pm_forms(own: Site) -> None:
     assert collected["removed"] == []
     (converted,) = lines(own, "pm", "convert")
     assert converted == {"kind": "converted", "changed": False}
-    assert own.run("pm", "status").stdout.startswith(f"Install {own.paths.install_id}, sealed")
+    plain = own.run("pm", "status").stdout
+    assert plain.startswith(f"Install {own.paths.install_id}, sealed")
+    assert own.run("pm", "status", "--verify").stdout == plain + "  every byte is what its manifest says\n"
 
 
 def test_a_checkout_install_is_converted(tmp_path: Path) -> None:
