@@ -33,7 +33,7 @@ __all__ = [
 SWAP: Final = ".nedura-update-swap.json"
 STAGING: Final = ".nedura-update-staging"
 OLD: Final = ".nedura-update-old"
-PRESERVED: Final = ("venv", "node_modules", ".git", ".env")
+PRESERVED: Final = ("venv", "node_modules", ".git", ".env", "lost+found")
 """Top-level entries of the live tree that a swap never touches."""
 GRAFTS: Final = ("apps/desktop/release", "apps/desktop/dist")
 """Built parts of the live tree that no archive brings along (#90495)."""
