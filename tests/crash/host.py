@@ -220,8 +220,13 @@ class Host:
         """The home can only be read: a read-only mount lies over it, for every name that is looked up from now on."""
         home = self.world.home
         _run("mount", "--bind", home, home)
-        _run("mount", "-o", "remount,bind,ro", home)
         try:
+            for _ in range(200):  # busy while somebody writes a file that was opened through the new mount
+                if _run("mount", "-o", "remount,bind,ro", home, check=False).returncode == 0:
+                    break
+                time.sleep(0.01)
+            else:
+                raise AssertionError("the home cannot be made read-only")
             yield
         finally:
             _run("umount", "-l", home)
