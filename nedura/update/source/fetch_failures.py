@@ -109,7 +109,8 @@ _TABLE: Final = (
         (
             "fsck error", "hasdotgit", "badtree", "zeropadded", "index-pack (failed|abnormal)", "pack .*(corrupt|bad)",
             "inflate", "object .* is corrupt", "did not send all necessary objects", "bad object",
-            "unable to read (tree|sha1)", "missing (blob|tree|commit)", "error in object",
+            "unable to read (tree|sha1)", "missing (blob|tree|commit)", "error in object", "object file .*is empty",
+            "header for .*too long", "unable to (stream|unpack|parse) .*(object|header|[0-9a-f]{40})", "garbage at end of loose object",
         ),
     ),
 )  # fmt: skip
