@@ -22,6 +22,7 @@ from nedura.programs import child_environment, find_program
 from nedura.records import fsync_folder, make_folder, read_json, write_json, write_new
 from nedura.text import clean, redact
 from nedura.update.bounded import run_bounded
+from nedura.update.generation.durable import sync_files
 from nedura.update.generation.interpreter import Interpreter, inspect
 from nedura.update.generation.lock_file import Pin, plain_lock, read_lock
 from nedura.update.generation.start_hooks import is_start_hook, judge_pth
@@ -384,7 +385,7 @@ def sync_filesystem(folder: Path) -> None:
     try:
         syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
         if syncfs is None:
-            os.sync()
+            sync_files(folder)  # `sync` need not wait for the disk (POSIX)
         elif syncfs(handle) != 0:  # `sync` would be silent about it
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), str(folder))
